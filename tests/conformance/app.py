@@ -22,7 +22,7 @@ from tests.conformance.extras import APART, install
 from tests.conformance.fixture import FixtureBackend
 
 from trails.app.serve.http.hosts import HostPolicy
-from trails.app.serve.http.responses import RequestHead
+from trails.app.serve.http.responses import AccessHeaders
 from trails.surfaces.mcp import fast, http
 from trails.surfaces.mcp import legacy as sessions
 from trails.surfaces.mcp.http import McpApp
@@ -70,7 +70,7 @@ def guard(app: McpApp) -> ASGIApp:
         if scope["type"] == "lifespan":
             await live(scope, receive, send)
             return
-        head = RequestHead(scope)
+        head = AccessHeaders(scope)
         refused = policy.refuse(head.hosts, head.origins)
         answer = app if refused is None else PlainTextResponse(refused.message, refused.status)
         await answer(scope, receive, send)

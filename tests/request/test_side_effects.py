@@ -78,5 +78,5 @@ def test_a_reader_can_not_write(app):
 def test_none_stands_alone(declare):
     """'none' beside an effect is a contradiction, told when it is declared."""
     name = "a.b" if declare is capability else "trails.meta.a"
-    with pytest.raises(DeclarationError, match="'none' beside others"):
+    with pytest.raises(DeclarationError, match="'none' and others"):
         declare(name, side_effects=["none", "sends mail"])

@@ -18,7 +18,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError
-from trails.files import copy_file, make_folder, sync_folder
+from trails.files import copy_file, make_folder
 from trails.log.archives import (
     ARCHIVES_FOLDER,
     AT_ONCE,
@@ -35,16 +35,18 @@ from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, head_moved
 from trails.log.storage import (
     EXTRACT,
+    KEYS_TABLE,
     LOG_FILE,
-    NEW_LOG,
+    MOVES_TABLE,
     SEGMENTS,
-    SHRINKABLE,
     bytes_of,
     connect,
     connect_read_only,
-    create_private,
+    create_log,
+    create_tables,
     find_log,
     give_back_space,
+    make_append_only,
     storage_errors,
     zstd,
 )
@@ -54,48 +56,10 @@ from trails.model.iris import canonical
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
 
-_TABLES: Final = """
-CREATE TABLE header (
-    format INTEGER NOT NULL, graph TEXT NOT NULL, base_iri TEXT NOT NULL, created TEXT NOT NULL
-);
-CREATE TABLE commits (
-    seq INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    branch TEXT NOT NULL,
-    idempotency_key TEXT,
-    record BLOB NOT NULL,            -- the Commit as JSON
-    removed BLOB, removed_segment TEXT, removed_sha TEXT NOT NULL,
-    added BLOB, added_segment TEXT, added_sha TEXT NOT NULL
-);
-CREATE UNIQUE INDEX commits_idempotency ON commits (branch, idempotency_key)
-    WHERE idempotency_key IS NOT NULL;
-CREATE TABLE heads (
-    branch TEXT PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL, schema TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE schemas (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE activities (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
-"""
-_MOVES: Final = "CREATE TABLE moves (seq INTEGER PRIMARY KEY, record BLOB NOT NULL)"
-"""Logs that were made before there were branches get it when they are opened."""
-_KEYS: Final = (
-    """
-CREATE TABLE idempotency_keys (
-    branch TEXT NOT NULL, actor TEXT NOT NULL, key TEXT NOT NULL,
-    expires TEXT NOT NULL,
-    record BLOB NOT NULL,            -- the KeyedOutcome as JSON, compressed where it is large
-    PRIMARY KEY (branch, actor, key)
-) WITHOUT ROWID""",
-    "CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires)",
-)
-"""Added to logs that were made before. Commits of that time hold their keys themselves."""
 _PRUNED: Final = 20
 """Expired keys that are removed each time that one is added."""
 _PLAIN_RECORD: Final = 1 << 10
 """Bytes above which the record of a key is compressed."""
-_APPEND_ONLY: Final = """
-CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
-BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
-"""
 
 T = TypeVar("T")
 _AT_ONCE: Final = 512
@@ -132,46 +96,6 @@ def _unpacked(record: bytes) -> bytes:
         raise CorruptionError(f"the log is damaged: a key can't be read ({error})") from error
 
 
-def _create_file(folder: Path, header: Header) -> None:
-    """Create a log; it gets its name when it is complete, so no crash leaves half of one."""
-    with storage_errors("create the log"):
-        make_folder(folder)
-        path = folder / NEW_LOG
-        for leftover in (path, folder / f"{NEW_LOG}-journal"):
-            leftover.unlink(missing_ok=True)
-        create_private(path)
-        db = sqlite3.connect(path, isolation_level=None)
-        try:
-            db.execute(SHRINKABLE)
-            db.execute("PRAGMA synchronous = FULL")
-            _create(db, header)
-        finally:
-            db.close()
-        path.rename(folder / LOG_FILE)
-        sync_folder(folder)
-
-
-def _create(db: sqlite3.Connection, header: Header) -> None:
-    """The tables of a log, and what is fixed about it."""
-    with storage_errors("create the log"):
-        db.execute("BEGIN IMMEDIATE")
-        for statement in _TABLES.split(";\n"):
-            if statement.strip():
-                db.execute(statement)
-        for table in ("commits", "activities", "schemas", "header"):
-            _protect(db, table)
-        db.execute(
-            "INSERT INTO header VALUES (?, ?, ?, ?)",
-            (header.format, header.graph, header.base_iri, header.created),
-        )
-        db.execute("COMMIT")
-
-
-def _protect(db: sqlite3.Connection, table: str) -> None:
-    for verb in ("UPDATE", "DELETE"):
-        db.execute(_APPEND_ONLY.format(table=table, verb=verb))
-
-
 class SqliteLog:
     """A Log in a folder, or in memory when the folder is None."""
 
@@ -198,11 +122,11 @@ class SqliteLog:
                     f"graph {graph!r} does not exist yet, and can't be created while the project "
                     "is open read-only; open it once for writing"
                 )
-            _create_file(folder, header)
+            create_log(folder, msgspec.structs.astuple(header))
         self._db = self._connect(folder)
         try:
             if folder is None:
-                _create(self._db, header)
+                create_tables(self._db, msgspec.structs.astuple(header))
             self._header = self._read_header()
             if not read_only:
                 self._add_missing()
@@ -258,10 +182,10 @@ class SqliteLog:
             return
         with self._transaction("create the log"):
             if "moves" not in known:
-                self._db.execute(_MOVES)
-                _protect(self._db, "moves")
+                self._db.execute(MOVES_TABLE)
+                make_append_only(self._db, "moves")
             if "idempotency_keys" not in known:
-                for statement in _KEYS:
+                for statement in KEYS_TABLE:
                     self._db.execute(statement)
 
     def _read_heads(self) -> dict[str, Head]:

@@ -1,4 +1,4 @@
-"""SQLite connections, the errors of a disk in the words of Trails, and where a log may be.
+"""SQLite connections, the errors of a disk in the words of Trails, and new logs.
 
 A log is created in an empty place only. A folder that holds views or segments but no log that can
 be read has lost its log; an empty one in its place would throw away what is left. Zstandard comes
@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Final
 
 from trails.errors import CorruptionError, StorageError, StorageFullError, UnwritableError
-from trails.files import PRIVATE_FILE
+from trails.files import PRIVATE_FILE, make_folder, sync_folder
 
 _INCREMENTAL: Final = 2
 """SQLite's number for files that can shrink in steps."""
@@ -271,6 +271,86 @@ EXTRACT: Final = "rows.db"
 NEW_LOG: Final = "log.new"
 """A log that is being created; it gets its name when it is complete."""
 _SHOWN: Final = 6
+
+
+_TABLES: Final = """
+CREATE TABLE header (
+    format INTEGER NOT NULL, graph TEXT NOT NULL, base_iri TEXT NOT NULL, created TEXT NOT NULL
+);
+CREATE TABLE commits (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    branch TEXT NOT NULL,
+    idempotency_key TEXT,
+    record BLOB NOT NULL,            -- the Commit as JSON
+    removed BLOB, removed_segment TEXT, removed_sha TEXT NOT NULL,
+    added BLOB, added_segment TEXT, added_sha TEXT NOT NULL
+);
+CREATE UNIQUE INDEX commits_idempotency ON commits (branch, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE TABLE heads (
+    branch TEXT PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL, schema TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE schemas (digest TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE activities (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, record BLOB NOT NULL);
+"""
+MOVES_TABLE: Final = "CREATE TABLE moves (seq INTEGER PRIMARY KEY, record BLOB NOT NULL)"
+"""Logs that were made before there were branches get it when they are opened."""
+KEYS_TABLE: Final = (
+    """
+CREATE TABLE idempotency_keys (
+    branch TEXT NOT NULL, actor TEXT NOT NULL, key TEXT NOT NULL,
+    expires TEXT NOT NULL,
+    record BLOB NOT NULL,            -- the KeyedOutcome as JSON, compressed where it is large
+    PRIMARY KEY (branch, actor, key)
+) WITHOUT ROWID""",
+    "CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires)",
+)
+"""Added to logs that were made before. Commits of that time hold their keys themselves."""
+_APPEND_ONLY: Final = """
+CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
+BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
+"""
+HeaderRow = tuple[object, ...]
+"""Format, graph, base IRI and time of creation of a log."""
+
+
+def create_log(folder: Path, header: HeaderRow) -> None:
+    """Create a log; it gets its name when it is complete, so no crash leaves half of one."""
+    with storage_errors("create the log"):
+        make_folder(folder)
+        path = folder / NEW_LOG
+        for leftover in (path, folder / f"{NEW_LOG}-journal"):
+            leftover.unlink(missing_ok=True)
+        create_private(path)
+        db = sqlite3.connect(path, isolation_level=None)
+        try:
+            db.execute(SHRINKABLE)
+            db.execute("PRAGMA synchronous = FULL")
+            create_tables(db, header)
+        finally:
+            db.close()
+        path.rename(folder / LOG_FILE)
+        sync_folder(folder)
+
+
+def create_tables(db: sqlite3.Connection, header: HeaderRow) -> None:
+    """The tables of a log, and what is fixed about it."""
+    with storage_errors("create the log"):
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";\n"):
+            if statement.strip():
+                db.execute(statement)
+        for table in ("commits", "activities", "schemas", "header"):
+            make_append_only(db, table)
+        db.execute("INSERT INTO header VALUES (?, ?, ?, ?)", header)
+        db.execute("COMMIT")
+
+
+def make_append_only(db: sqlite3.Connection, table: str) -> None:
+    """Refuse every change of rows that are there."""
+    for verb in ("UPDATE", "DELETE"):
+        db.execute(_APPEND_ONLY.format(table=table, verb=verb))
 
 
 def find_log(folder: Path, graph: str) -> bool:

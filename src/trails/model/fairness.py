@@ -139,17 +139,26 @@ class _Minute:
     __slots__ = ("_parts", "total")
 
     def __init__(self) -> None:
-        self._parts: deque[tuple[int, float]] = deque()
+        self._parts: deque[list[float]] = deque()
+        """Pairs of a second and the usage in it."""
         self.total = 0.0
 
     def add(self, now: float, amount: float) -> None:
         second, parts = int(now), self._parts
         if parts and parts[-1][0] == second:
-            parts[-1] = (second, parts[-1][1] + amount)
+            parts[-1][1] += amount
         else:
             self.forget(now)
-            parts.append((second, amount))
+            parts.append([second, amount])
         self.total += amount
+
+    def take(self, now: float, limit: float) -> bool:
+        """Add one use in a second that has some; False if that has to be looked at closely."""
+        if self.total >= limit or not self._parts or self._parts[-1][0] != int(now):
+            return False
+        self._parts[-1][1] += 1
+        self.total += 1
+        return True
 
     def forget(self, now: float) -> None:
         """Drop usage older than a minute."""
@@ -203,6 +212,9 @@ class Meter:
             return None
         with self._lock:
             now = self._clock()
+            minute = self._minutes.get(name)
+            if minute is not None and minute.take(now, self.limit):
+                return None
             over = self._excess(name, now)
             if over is None:
                 self._add(name, now, 1)
@@ -252,13 +264,18 @@ class WorkInProgress:
 
     __slots__ = ("begun", "due", "resumed")
 
+    begun: float
+    due: float
+    """When it pauses next, if short work is under way then."""
+    resumed: float
+    """When the last pause ended, or its grace."""
+
     def __init__(self, *, is_long: bool = False) -> None:
-        now = monotonic()
-        self.begun = now - _SHORT if is_long else now
-        self.due = now if is_long else now + _GRACE
-        """When it pauses next, if short work is under way then."""
-        self.resumed = max(now, self.due - _SLICE)
-        """When the last pause ended."""
+        self.begun = monotonic()
+        self.due = self.resumed = self.begun + _GRACE
+        if is_long:
+            self.due = self.resumed = self.begun
+            self.begun -= _SHORT
         _all_work[self] = None
         _current_work.set(self)
 

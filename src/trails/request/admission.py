@@ -1,11 +1,11 @@
-"""Admission: whether an actor may begin another call, by its calls under way and lately.
+"""Admission: limit the calls of each actor, at the same time and within a minute.
 
-Asked after authorization, so that what an actor can't see costs it nothing and reveals nothing.
+It comes after authorization, so tools that an actor can't see cost and reveal nothing.
 A large body is the exception: parsing it is expensive, so its sender is admitted before that
 (``Reservation``), and the call in the body is not counted again. There is one Admission for each
 graph, one account for each actor's name, and a limit for all accounts together.
 
-Thread-safe without a lock: calls under way are items of a list, and adding one is one step.
+Thread-safe without a lock: running calls are items of a list, and appending is atomic.
 """
 
 from __future__ import annotations
@@ -27,52 +27,51 @@ from trails.model.upkeep import Report
 from trails.request.answers import failure_of
 
 _SOON: Final = 1
-"""Seconds after which a call that is under way may have ended."""
+"""Seconds after which a running call may have ended."""
 _FEW: Final = 1024
-"""Accounts that are kept before unused ones are looked for."""
+"""Number of accounts above which unused ones are dropped."""
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """What one actor may use of a graph; 0 is no limit."""
+    """The limits of one actor on a graph; 0 means no limit."""
 
     in_flight: int = 0
-    """Of those with a credential: without one, all callers have the same name."""
+    """Only for actors with a credential: without one, all callers share a name."""
     calls_per_minute: int = 0
     in_flight_of_all: int = 0
     """Calls of all actors at the same time, with or without a credential."""
     watches: int = 0
     spool: int = 0
-    """Bytes of loads on their way in."""
+    """Bytes of loads that are being received."""
 
 
 class Account:
-    """What one actor has under way."""
+    """The running calls of one actor."""
 
     __slots__ = ("_all", "_running")
 
-    def __init__(self, everybody: list[None]) -> None:
+    def __init__(self, running: list[None]) -> None:
         self._running: list[None] = []
-        self._all = everybody
+        self._all = running
 
     def __len__(self) -> int:
-        """How many calls."""
         return len(self._running)
 
     def begin(self) -> None:
-        """A call begins."""
+        """Count a call."""
         self._running.append(None)
         self._all.append(None)
 
     def end(self) -> None:
-        """A call has ended, however it did."""
+        """Stop counting a call."""
         self._running.pop()
         self._all.pop()
 
 
 class AdmissionSlot:
-    """The place of a call that goes on after its answer: of a file that is sent, of a thread.
+    """Counts a call that continues after its answer: a download, or an abandoned thread.
 
-    Given back once: on ``release`` or, at the latest, when it is garbage collected.
+    It ends once: on ``release`` or, at the latest, when it is garbage collected.
     """
 
     __slots__ = ("_account",)
@@ -82,21 +81,20 @@ class AdmissionSlot:
         self._account: Account | None = account
 
     def release(self) -> None:
-        """Give it back."""
         account, self._account = self._account, None
         if account is not None:
             account.end()
 
     def __del__(self) -> None:
-        """Its holder is gone: for example a stream that was never read."""
+        """Release it if its holder is gone, for example a stream that was never read."""
         self.release()
 
 
 class Reservation:
-    """An admission that was granted before it was known for which call.
+    """An admission that is granted before the call is known.
 
     Within the ``with`` block, and in tasks that are started there, the first call of the same
-    actor on the same graph uses it. It is paid for even if no call does.
+    actor on the same graph uses it. It counts even if no call uses it.
     """
 
     __slots__ = ("_account", "_admission", "_is_used", "_name", "_token")
@@ -109,18 +107,18 @@ class Reservation:
         self._token: Token[Reservation | None] | None = None
 
     def __enter__(self) -> Self:
-        """Offer it to the calls of this request."""
+        """Let calls of this request use it."""
         self._token = _reservation.set(self)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Give the place back, unless a call has it."""
+        """Stop counting, unless a call has taken over."""
         if self._token is not None:
             _reservation.reset(self._token)
         self._release()
 
     def use(self, admission: Admission, name: str) -> bool:
-        """Whether a call is paid for by this; its place is free for that call then."""
+        """Let a call take over; returns whether it may."""
         if self._is_used or admission is not self._admission or name != self._name:
             return False
         self._is_used = True
@@ -148,7 +146,7 @@ class Admission:
         self._crowd = _FEW
 
     def refuse_overload(self, actor: Actor) -> Failure | None:
-        """The refusal while the graph is overloaded, for everybody but the operator."""
+        """The refusal while the graph is overloaded, or None; the operator is never refused."""
         if len(self._all) < self._most_of_all or actor.credential == OPERATOR.credential:
             return None
         return Failure(
@@ -160,7 +158,7 @@ class Admission:
         )
 
     def enter(self, actor: Actor) -> Account | Failure:
-        """Begin a call, which the caller ends in the account; or why that can't be now."""
+        """Begin a call, or refuse it; the caller must call ``end`` on the account."""
         reserved = _reservation.get()
         is_paid = reserved is not None and reserved.use(self, actor.name)
         if len(self._all) >= self._most_of_all:
@@ -181,22 +179,22 @@ class Admission:
         return account
 
     def reserve(self, actor: Actor) -> Reservation | Failure:
-        """Admit an actor to a call that is not known yet; or why that can't be now."""
+        """Admit an actor before its call is known, or refuse it."""
         account = self.enter(actor)
         if isinstance(account, Failure):
             return account
         return Reservation(self, actor.name, account)
 
     def hold(self, name: str) -> AdmissionSlot:
-        """Keep a place for a call that goes on after its answer; it was admitted before."""
+        """Count an admitted call that continues after its answer."""
         return AdmissionSlot(self._accounts.get(name) or self._open(name))
 
     def __len__(self) -> int:
-        """How many calls are under way, of all actors."""
+        """The number of running calls, of all actors."""
         return len(self._all)
 
     def running(self, name: str) -> int:
-        """How many calls an actor has under way."""
+        """The number of running calls of an actor."""
         return len(self._accounts.get(name, ()))
 
     def _open(self, name: str) -> Account:
@@ -205,16 +203,16 @@ class Admission:
         return self._accounts.setdefault(name, Account(self._all))
 
     def _sweep(self) -> None:
-        """Drop unused accounts; seldom, so that it costs next to nothing.
+        """Drop unused accounts; runs seldom, because the threshold doubles.
 
-        A call that has just got one of them counts in it alone, until it ends.
+        A call that has just been given one of them is counted there only, until it ends.
         """
         self._accounts = {name: each for name, each in tuple(self._accounts.items()) if each}
         self._crowd = max(_FEW, 2 * len(self._accounts))
 
 
 UNLIMITED: Final = Admission(Budget())
-"""Where nothing is refused."""
+"""Refuses nothing."""
 
 
 def _too_many_at_once(name: str, used: int, allowed: int) -> Failure:
@@ -245,7 +243,7 @@ def _failure(message: str, **data: object) -> Failure:
 
 
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of one graph, and names of the project around it."""
+    """Settings of one graph, and names of its project."""
 
     project: str = "app"
     version: str = "0"
@@ -253,8 +251,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
     judge: Judge = ALLOW_ALL
-    """Decides what each actor may do on the graph."""
+    """Decides what actors may do on the graph."""
     budget: Budget = Budget()
-    """What each actor may use."""
     doctor: Callable[[], Report] | None = None
-    """Examines the graph; without one, what can be seen from the graph itself is examined."""
+    """Examines the graph and its folder; None: only the graph is examined."""

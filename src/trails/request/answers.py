@@ -62,7 +62,7 @@ ANSWER: Final[Mapping[str, object]] = {
     },
     "required": ["columns", "rows", "truncated"],
 }
-"""The schema of what ``show_answer`` gives."""
+"""The schema of ``show_answer``."""
 
 CHANGED: Final[Mapping[str, object]] = {
     "type": "object",
@@ -75,11 +75,11 @@ CHANGED: Final[Mapping[str, object]] = {
     },
     "required": ["commit", "changed"],
 }
-"""The schema of what ``show_change`` gives."""
+"""The schema of ``show_change``."""
 
 
 def show_answer(answer: QueryAnswer) -> dict[str, object]:
-    """The answer of a query that reads."""
+    """The result of a query that reads."""
     body: dict[str, object] = {
         "columns": answer.variables,
         "rows": plain_rows(answer),
@@ -103,12 +103,12 @@ def plain_rows(answer: QueryAnswer) -> list[dict[str, object]]:
 
 
 def show_change(commit: str | None) -> dict[str, object]:
-    """What came of a query that changes."""
+    """The result of a query that changes data."""
     return {"commit": commit, "changed": commit is not None}
 
 
 def _cell(value: object) -> object:
-    """A value in its JSON form: as its kind says, and never silently null."""
+    """The JSON form of a value; never silently null."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float) and not math.isfinite(value):
@@ -124,11 +124,11 @@ def _cell(value: object) -> object:
 
 
 Shape = Callable[[object, Declared | None], bytes]
-"""(result, what may be shown of instances) → text; None where all may be shown."""
+"""(result, visible declarations; None means all) → JSON text."""
 
 
 def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
-    """How the results of a capability are written; what is no object is put into one."""
+    """How results of a capability are written; a result that is not an object is wrapped in one."""
     loose = output is not None and output.kind == JSON and not output.nullable
     wrapped = is_wrapped(output)
 
@@ -149,7 +149,7 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
 
 
 def shape_object(names: Names) -> Shape:
-    """How an object that a built-in makes is written."""
+    """How the object that a built-in returns is written."""
     return lambda result, declared: encoded(names, result, declared)
 
 
@@ -160,7 +160,7 @@ _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {
 }
 _MOST_FIELDS: Final = 200
 _SPELLED: Final = 500
-"""Characters of the longest corrected arguments that the message spells out too."""
+"""Corrected arguments up to this length are repeated in the message."""
 _logger: Final = logging.getLogger("trails")
 
 
@@ -184,13 +184,13 @@ def _kind_of(error: TrailsError) -> FailureKind:
 
 
 def near_name(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest that exists, if one is near."""
+    """A hint for an unknown name: the nearest known one, or nothing."""
     near = get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def unknown_tool(name: str) -> Failure:
-    """No such tool: the same whatever the reason."""
+    """The failure for an unknown tool; the same for a denied one."""
     return Failure("unknown", "unknown", f"unknown tool: {name}")
 
 
@@ -199,7 +199,7 @@ MASKED: Final = "masked"
 
 
 def unmask(activity: Activity) -> Activity:
-    """An activity as its own actor may know it: what was masked was unknown."""
+    """An activity as its own actor may see it: a denied call looks unknown."""
     unknown = unknown_tool(activity.name)
     if activity.outcome not in {MASKED, unknown.code}:
         return activity
@@ -207,7 +207,7 @@ def unmask(activity: Activity) -> Activity:
 
 
 def invalid(error: ValidationError, repaired: Repaired) -> Failure:
-    """The failure for broken rules: all of them, with corrections where there are any."""
+    """The failure for wrong arguments: all problems, with corrections if there are any."""
     shown = error.fields[:_MOST_FIELDS]
     fields = [_field(each, at, repaired) for at, each in enumerate(shown)]
     data: dict[str, object] = {**plain_data({**error.data, "fields": ()}), "fields": fields}
@@ -236,7 +236,7 @@ def _field(error: FieldError, at: int, repaired: Repaired) -> dict[str, object]:
 
 
 def plain_data(data: Mapping[str, object]) -> Mapping[str, object]:
-    """An error's data as JSON values; what has no such form is shown as text."""
+    """The data of an error as JSON values; other values become text."""
     plain: dict[str, object] = msgspec.to_builtins(dict(data), str_keys=True, enc_hook=str)
     return plain
 

@@ -1,4 +1,4 @@
-"""Who may use what: the same answer for listing and for using.
+"""Authorize: who may use what, with the same answer for lists and for calls.
 
 A kernel asks its Authorizer about everything that has a gate: tools, records, resources, stored
 queries. The policy comes first, and what it denies is answered as unknown; then the scope of the
@@ -41,23 +41,23 @@ _VISIBILITIES: Final = 256
 
 
 class Branches:
-    """The names of a graph's branches, with a number that changes when they do."""
+    """The branches of a graph, with a version that changes when they do."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self.spelled = graph.names
-        """How IRIs are spelled."""
+        """The IRIs of the graph."""
         self._seen: tuple[int, frozenset[str]] = (-1, frozenset())
 
     def look(self) -> tuple[int, frozenset[str]]:
-        """The branches that there are now; the number changes also with the types of one."""
+        """The version and the names of all branches; the version changes also with their types."""
         branches_version, seen = self._graph.log.branches_version, self._seen
         if seen[0] != branches_version:
             seen = self._seen = branches_version, frozenset({MAIN, *self._graph.log.branches()})
         return seen
 
     def schema_of(self, branch: str) -> Schema | None:
-        """The types of a branch, without opening it; None where there is no such branch."""
+        """The types of a branch, without opening it; None if there is no such branch."""
         head = self._graph.log_head(MAIN) if branch == MAIN else self._graph.log.head(branch)
         return None if head is None else self._graph.compiled(head.schema).schema
 
@@ -100,7 +100,7 @@ class FullAccess(Unrestricted):
 
 
 class ActorAccess:
-    """The rights of one actor, as long as the judge's version is the same."""
+    """The rights of one actor, valid for one version of the judge."""
 
     unrestricted = False
 
@@ -110,7 +110,7 @@ class ActorAccess:
         self._resource = Resource("Graph", graph)
         self._branches = branches
         self._gates: tuple[int, dict[Gate, bool]] = (-1, {})
-        """Replaced as a whole when the branches change."""
+        """For one version of the branches, which gates the actor may pass."""
         self._declared: tuple[Registry, int, Registry | Declared] | None = None
         self._seen: LRUCache[tuple[str, frozenset[str]], Visibility] = LRUCache(_VISIBILITIES)
         self._last: tuple[tuple[str, frozenset[str]], Visibility] | None = None
@@ -122,7 +122,7 @@ class ActorAccess:
         return self._judge.allows(self.actor, action, self._resource, branch, target)
 
     def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
-        """What is seen of some types on a branch; of a snapshot, on any branch that has it."""
+        """What the actor sees of some types on any of these branches."""
         where = frozenset(branches)
         key = schema.digest, where
         found = self._last
@@ -157,7 +157,7 @@ class ActorAccess:
     # --- the questions of lists and calls --------------------------------------------------
 
     def passes(self, gate: Gate) -> bool:
-        """Whether some branch would let the actor through a gate."""
+        """Whether the actor may pass a gate on at least one branch."""
         (number, names), (known_number, known) = self._branches.look(), self._gates
         if number != known_number:
             known = {}
@@ -168,9 +168,9 @@ class ActorAccess:
         return found
 
     def see(self, entry: Entry, registry: Registry) -> Entry | None:
-        """An entry as the actor sees it; None if no branch would let the actor through its gate.
+        """An entry as the actor sees it; None if it may not pass its gate on any branch.
 
-        The one decision of lists and calls.
+        Lists and calls both use this decision.
         """
         return (
             see_entry(entry, registry, self.declared(registry)) if self.passes(entry.gate) else None
@@ -178,7 +178,7 @@ class ActorAccess:
 
     @property
     def branches_version(self) -> int:
-        """All that lists depend on beside the actor and the registry."""
+        """Changes when lists may change for other reasons than the actor and the registry."""
         return self._branches.look()[0]
 
     def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
@@ -196,7 +196,7 @@ class ActorAccess:
         return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
 
     def _usable(self, branches: frozenset[str]) -> frozenset[str]:
-        """Those that exist for the actor, beside main: a list must not reveal the others."""
+        """Main, and the branches that the actor may use: a list must not reveal the others."""
         alike = self._judge.alike(self.actor, branches)
         exists = {
             each: self.may("Read", each) or self.may("Change", each)
@@ -234,7 +234,7 @@ class ActorAccess:
         return self._sees_all(branch) or (not gate.whole and self._covers(gate, branch))
 
     def _covers(self, gate: Gate, branch: str) -> bool:
-        """Whether a query touches nothing that is hidden, or would be refused as a whole."""
+        """Whether a query touches nothing that is hidden; true also if its branch can't be read."""
         schema = self._branches.schema_of(branch)
         if schema is None or not self.may("Read", branch):
             return True
@@ -251,9 +251,10 @@ class ActorAccess:
         return schema is not None and self.visibility(schema, (branch,)).reads_all
 
     def declared(self, registry: Registry) -> Registry | Declared:
-        """What the actor sees of the declarations: of what is seen on any branch.
+        """The declarations that the actor sees on any branch.
 
-        An actor that may read nothing is refused when it reads; what it may invoke is shown whole.
+        An actor that may read nothing sees all of them: reading is refused, and what it may call
+        must be described.
         """
         (number, names), known = self._branches.look(), self._declared
         if known is None or known[:2] != (registry, number):
@@ -272,14 +273,14 @@ class ActorAccess:
         return of_graph(self._resource.id, actions)
 
     def schema(self, branch: str) -> Schema:
-        """The types that the actor sees on a branch; none on one that it may not read."""
+        """The types that the actor sees on a branch; empty if it may not read the branch."""
         found = self._branches.schema_of(branch)
         if found is None or not self.may("Read", branch):
             return Schema()
         return self.visibility(found, (branch,)).restrict(found)
 
     def allows(self, need: Need, branch: str) -> bool:
-        """Whether what is needed is allowed on a branch."""
+        """Whether an action on a resource is allowed on a branch."""
         return self._judge.allows(self.actor, need.action, need.resource, branch)
 
 
@@ -287,9 +288,9 @@ _kept: Final[WeakKeyDictionary[Declared, dict[Entry, Entry | None]]] = WeakKeyDi
 
 
 def see_entry(entry: Entry, registry: Registry, declared: Registry | Declared) -> Entry | None:
-    """An entry with what is left of its types; None when one that it names does not exist.
+    """An entry without hidden types and fields; None if it needs a hidden one.
 
-    ``declared`` is what is left of the registry; each entry is made once for it.
+    ``declared`` is the visible part of the registry; each entry is made once for it.
     """
     if entry.source is None or not isinstance(declared, Declared):
         return entry
@@ -321,11 +322,11 @@ def _see(entry: Entry, registry: Registry, declared: Declared) -> Entry | None:
 
 
 _ACTORS: Final = 1024
-"""Actors whose rights are remembered."""
+"""Actors whose rights are cached."""
 
 
 class Authorizer:
-    """Answers for every actor on one graph."""
+    """The rights of all actors on one graph."""
 
     def __init__(self, graph: Graph, judge: Judge) -> None:
         self._graph = graph.name
@@ -333,23 +334,23 @@ class Authorizer:
         self._branches = Branches(graph)
         self._full = FullAccess(self._branches)
         self._known = judge.current, BoundedCache[Actor, ActorAccess](_ACTORS)
-        """What the judge of now has decided about; replaced as a whole."""
+        """The current judge, and the rights that follow from it."""
 
     @property
     def version(self) -> str:
-        """Changes whenever an answer may, for other reasons than the graph itself."""
+        """Changes when an answer may change for other reasons than the graph itself."""
         return self._judge.version
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing is denied to anybody."""
+        """Whether nothing is denied to any actor."""
         return self._judge.current is ALLOW_ALL
 
     @property
     def decides(self) -> bool:
-        """Whether anything was denied to anybody when rights were last asked for.
+        """Whether policies were in force when rights were last asked for.
 
-        No judge is asked, who may have to look at files: writers can't wait for that.
+        It does not ask the judge, which may have to read files: writers can't wait for that.
         """
         return self._known[0] is not ALLOW_ALL
 
@@ -374,14 +375,14 @@ def lists_graphs(judge: Judge, actor: Actor) -> bool:
 
 
 def refuse_scope(actor: Actor, tool: Tool) -> Failure | None:
-    """Why a credential is not enough for a tool, or None where it is."""
+    """The refusal of a call whose credential lacks the tool's scope, or None."""
     if tool.scope in actor.scopes:
         return None
     return _lacking(actor, tool.scope, tool.name, {"tool": tool.name})
 
 
 def refuse_reading(actor: Actor) -> Failure | None:
-    """Why a credential is not enough to read resources, or None where it is."""
+    """The refusal of a read whose credential lacks the scope, or None."""
     if "runtime" in actor.scopes:
         return None
     return _lacking(actor, "runtime", "reading resources", {})
@@ -413,7 +414,7 @@ def rights_of(ctx: GraphContext) -> Rights:
 
 
 def check_here(graph: Graph, ctx: GraphContext, gate: Gate) -> None:
-    """Refuse a place where the gate is closed, as one that does not exist."""
+    """Report the place of a context as not found if its actor may not pass a gate there."""
     if ctx.access.unrestricted:
         return
     permits = rights_of(ctx).permits(gate)

@@ -1,8 +1,8 @@
 """The catalog: everything that one registry snapshot can call, by name.
 
 Built-ins, capabilities, meta-capabilities and stored queries become entries of one
-kind; listing and calling treat them alike. Made once a snapshot, so
-that a call costs the same however many tools there are.
+kind; listing and calling treat them alike. It is built once for each snapshot, so
+the cost of a call does not depend on the number of tools.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from trails.request.entries import (
 )
 
 _LISTS: Final = 1024
-"""Lists that are remembered, one an actor."""
+"""Cached lists, one for each actor."""
 _DIGESTS: Final = 1 << 16
 
 
@@ -65,7 +65,7 @@ class Catalog:
         self._authority = authority
         maker = _Maker(registry, service, options)
         self.queries_by_name = maker.queries_by_name
-        """Whether stored queries are two tools together, and not one each."""
+        """Whether stored queries are called by name through two tools, instead of one tool each."""
         made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
         self.entries = {entry.tool.name: entry for entry in made}
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
@@ -73,13 +73,13 @@ class Catalog:
         self._digests: BoundedCache[Entry, str] = BoundedCache(_DIGESTS)
 
     def find(self, name: str) -> Entry | None:
-        """The entry of a name; dots may be spelled as underscores."""
+        """The entry of a name, with dots or with underscores in their place."""
         return self.entries.get(name) or self._portable.get(name)
 
     def repeatable(self) -> list[str]:
-        """Names, in every spelling, of tools that may be called again when the outcome is unknown.
+        """Names, in every spelling, of tools that can be called again if the outcome is unknown.
 
-        For processes that pass calls on, not for their clients: it is the same for all actors.
+        For processes that forward calls, not for clients: it is the same for all actors.
         """
         spelled = (*self.entries.items(), *self._portable.items())
         return sorted({name for name, each in spelled if each.tool.hints.repeatable})
@@ -101,7 +101,7 @@ class Catalog:
         return ToolList(version, tuple(entry.tool for entry in shown))
 
     def _digest(self, entry: Entry) -> str:
-        """Of a tool as it is shown; so lists differ where they show something else."""
+        """The digest of a tool as it is shown, which goes into the version of a list."""
         found = self._digests.get(entry)
         if found is None:
             found = self._digests[entry] = digest_of(entry.tool)
@@ -109,7 +109,7 @@ class Catalog:
 
 
 class _Maker:
-    """Makes the entries of every population."""
+    """Makes the entries of all four kinds."""
 
     def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
         self._registry = registry

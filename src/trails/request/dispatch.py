@@ -1,7 +1,7 @@
-"""Run a tool: open its context, check and judge its arguments, call it, shape what it gives.
+"""Run a tool: open its context, check its arguments and rules, call it, shape the result.
 
-Whatever comes of a call, it leaves an activity. An ``async def`` handler runs on the event
-loop and a plain one in a thread, so that neither keeps other requests waiting.
+Every call is recorded as an activity, whatever its outcome. An ``async def`` handler runs on the
+event loop and a plain one in a thread, so that other requests do not wait for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dispatch:
         self._threads = threads
 
     async def run(self, request: Request) -> Outcome:
-        """The outcome of a request; raises nothing but a cancellation."""
+        """The outcome of a request; raises nothing except for cancellation."""
         call, entry = request.call, request.entry
         if entry.place != "loop":
             if entry.place == "inline" and self._is_near(request):
@@ -65,12 +65,12 @@ class Dispatch:
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             if entry.judged is not None and not request.prepared:
-                # Corrected arguments are judged too, before they are offered.
+                # Corrected arguments are checked against the rules too, before they are suggested.
                 return await self._in_thread(call, self._fail, request, error)
             return self._fail(request, error)
 
     def _call(self, request: Request) -> Outcome:
-        """Run a plain handler, here."""
+        """Run a plain handler in this thread."""
         try:
             ctx = self._open(request)
             prepared = self._prepare(request, ctx)
@@ -89,7 +89,7 @@ class Dispatch:
     # --- the steps -----------------------------------------------------------------
 
     def _is_near(self, request: Request) -> bool:
-        """Whether its context can be opened without waiting."""
+        """Whether the context of a request can be opened without reading the disk."""
         if not request.entry.controls.fields:
             return True
         arguments = request.arguments
@@ -104,7 +104,7 @@ class Dispatch:
         branch, snapshot, controls = MAIN, None, entry.controls
         permits: Permits | None = None
         if controls.fields:
-            # Where a call can name no branch, its own work asks what it may do.
+            # Calls that take no branch check permissions in their handler.
             permits = rights.permits(entry.gate)
             arguments = request.arguments
             given = arguments.get("branch"), arguments.get("snapshot")
@@ -154,7 +154,7 @@ class Dispatch:
         return Success(body)
 
     def _end(self, request: Request, outcome: str, detail: str) -> None:
-        """Leave an activity; of what needs no right at all, one for many."""
+        """Record the activity; calls that need no right are summed up in one."""
         if request.entry.gate == OPEN_GATE and not request.call.committed:
             self._activities.refuse(request.call, outcome, detail, answered=outcome)
         else:
@@ -183,10 +183,10 @@ def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, 
 
 
 def call_capability(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:
-    """Call a capability on a context that is open: for ``App.call``.
+    """Call a capability on an open context, for ``App.call``.
 
-    The arguments, rules and activities are those of a request. Errors are raised as they are, and
-    the result is in JSON form, whatever its size.
+    Arguments, rules and activities work as in a request. Errors are raised unchanged, and the
+    result is in JSON form, without a size limit.
     """
     capability = ctx.registry.capability(name)
     if capability is None:
@@ -207,6 +207,6 @@ def call_capability(ctx: GraphContext, name: str, arguments: Mapping[str, object
 def run_handler(
     handler: Callable[..., object], ctx: GraphContext, prepared: Mapping[str, object]
 ) -> object:
-    """Run a handler to its end in this thread, also one that turns out to be a coroutine."""
+    """Run a handler to its end in this thread, even if it returns a coroutine."""
     result = handler(ctx, **prepared)
     return asyncio.run(result) if inspect.iscoroutine(result) else result

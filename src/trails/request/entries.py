@@ -1,6 +1,6 @@
-"""An entry: a tool with all that is needed to call it, and the gate that policies decide about.
+"""Entries: tools with everything that a call needs, and the gates that policies decide about.
 
-A request: one call of one entry, on its way. ``Rights`` is what is asked about its actor.
+A ``Request`` is one call of an entry. ``Rights`` answers what its actor may do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trails.registry.registry import Declared, Registry
 
 
 class Need(msgspec.Struct, frozen=True, cache_hash=True):
-    """One question: an action on a resource."""
+    """An action on a resource, as policies are asked."""
 
     action: Action
     resource: Resource
@@ -33,40 +33,40 @@ _INVOKING: Final[frozenset[Action]] = frozenset({"InvokeCapability", "InvokeQuer
 
 
 class Gate(msgspec.Struct, frozen=True, cache_hash=True):
-    """What has to be allowed on some branch; where a call names one, on that one."""
+    """What policies must allow: on the branch of the call or, for lists, on some branch."""
 
     needs: tuple[Need, ...] = ()
-    """All of these."""
+    """All of these must be allowed."""
     among: tuple[Need, ...] | None = None
-    """And one of these; None where there is nothing to choose from."""
+    """And at least one of these; None if there is no such condition."""
     whole: bool = False
-    """Whether nothing may be hidden from the caller, because a text can name anything."""
+    """Whether the caller must see everything, because SPARQL text can name anything."""
     text: str = ""
-    """A query that may touch nothing that is hidden from a caller who reads the graph."""
+    """A query that must not touch anything that is hidden from the caller."""
     takes: tuple[str, ...] = ()
-    """The types of its parameters."""
+    """The types of the query's parameters."""
     branch: str | None = None
-    """The one branch that it works on, where a call can't name another."""
+    """The branch that it always works on; None if a call chooses one."""
 
     @property
     def invokes(self) -> bool:
-        """Whether it leads to something that is called or exported, and not to the graph."""
+        """Whether it is about calling or exporting, and not about the graph itself."""
         needs = (*self.needs, *(self.among or ()))
         return any(each.action in _INVOKING for each in needs)
 
 
 OPEN_GATE: Final = Gate()
-"""The gate of what anybody may use who reached the server."""
+"""The gate of what every caller may use."""
 
 
 def of_graph(graph: str, actions: Iterable[Action], *, whole: bool = False) -> Gate:
-    """The gate of what is done to a graph."""
+    """The gate of actions on a graph."""
     resource = Resource("Graph", graph)
     return Gate(tuple(Need(each, resource) for each in actions), whole=whole)
 
 
 def of_capability(capability: Capability, graph: str, branch: str) -> Gate:
-    """The gate of a capability, or of an operation on the application: that works on ``branch``."""
+    """The gate of a capability, or of an operation on the application (on ``branch``)."""
     if capability.meta is None:
         return Gate((Need("InvokeCapability", Resource("Capability", capability.id)),))
     if capability.id == PING:
@@ -76,7 +76,7 @@ def of_capability(capability: Capability, graph: str, branch: str) -> Gate:
 
 
 PING = "trails.meta.ping"
-"""Anybody who reached the server may ask whether it is there."""
+"""Every caller may use it."""
 
 
 def _meta_action(capability: Capability) -> Action:
@@ -94,7 +94,7 @@ def of_query(query: StoredQuery) -> Gate:
 
 
 def of_queries(queries: Iterable[StoredQuery], graph: str) -> Gate:
-    """The gate of what lists or runs any of some stored queries; readers learn of none."""
+    """The gate of listing or running stored queries; if there are none, that of reading."""
     return Gate(among=tuple(map(_invoking, queries)) or (Need("Read", Resource("Graph", graph)),))
 
 
@@ -103,37 +103,37 @@ def _invoking(query: StoredQuery) -> Need:
 
 
 Place = Literal["loop", "inline", "thread"]
-"""Where a handler runs: awaited, called at once, or called in a thread since it may wait."""
+"""Where a handler runs: on the event loop, called directly there, or in a thread."""
 
 
 class Entry(msgspec.Struct, frozen=True, eq=False):
-    """What a name in the catalog means."""
+    """A tool, and everything that a call of it needs."""
 
     tool: Tool
     kind: str
-    """What its activities say of their kind."""
+    """The kind of its activities."""
     arguments: Arguments
     controls: Arguments
-    """``branch`` and ``snapshot``, where it takes them: they say where it works."""
+    """``branch`` and ``snapshot``, if it takes them."""
     declared: TypeLookup
-    """Where the objects in its arguments are declared."""
+    """The declarations of objects in its arguments."""
     place: Place
     handler: Callable[..., object]
-    """Takes the context, and the arguments by name."""
+    """Called with the context, and with the arguments by name."""
     gate: Gate
-    """What a policy is asked before it is listed or called."""
+    """Decides whether it is listed and may be called."""
     shape: Callable[[object, Declared | None], bytes]
-    """The result as the JSON text of an object, of instances only what is declared there."""
+    """Writes the result as a JSON object; instances show only what the declarations contain."""
     largest: int = 4 << 20
-    """Bytes that it may have at most."""
+    """The largest result in bytes."""
     source: Capability | StoredQuery | None = None
-    """What it was made from; None for what is built in."""
+    """What it was made from; None for a built-in."""
     judged: Capability | None = None
-    """The capability whose policy rules look at the arguments, where there are any."""
+    """The capability, if it has policy rules about arguments."""
 
 
 def activity_kind(source: Capability | StoredQuery) -> str:
-    """The kind that activities of a capability or stored query have."""
+    """The kind of the activities of a capability or stored query."""
     if isinstance(source, StoredQuery):
         return "mutation" if source.mutation else "query"
     return "runtime" if source.meta is None else "meta"
@@ -146,11 +146,11 @@ class Rights(Access, Protocol):
 
     @property
     def branches_version(self) -> int:
-        """All that lists depend on beside the actor and the registry."""
+        """Changes when lists may change for other reasons than the actor and the registry."""
         ...
 
     def passes(self, gate: Gate) -> bool:
-        """Whether some branch would let the actor through a gate."""
+        """Whether the actor may pass a gate on at least one branch."""
         ...
 
     def permits(self, gate: Gate) -> Permits | None:
@@ -158,7 +158,7 @@ class Rights(Access, Protocol):
         ...
 
     def see(self, entry: Entry, registry: Registry) -> Entry | None:
-        """What an entry is for the actor; None if it does not exist for it."""
+        """An entry as the actor sees it; None if it may not use it."""
         ...
 
     def gate(self, *actions: Action) -> Gate:
@@ -166,16 +166,16 @@ class Rights(Access, Protocol):
         ...
 
     def declared(self, registry: Registry) -> Registry | Declared:
-        """What the actor sees of the declarations: of what is seen on any branch."""
+        """The declarations that the actor sees on any branch."""
         ...
 
     def schema(self, branch: str) -> Schema:
-        """The types that the actor sees on a branch; none on one that it may not read."""
+        """The types that the actor sees on a branch; empty if it may not read the branch."""
         ...
 
 
 class Request:
-    """One call of one entry, with the registry it began with."""
+    """One call of an entry, with the registry from its start."""
 
     __slots__ = ("arguments", "call", "ctx", "entry", "prepared", "registry", "rights")
 
@@ -194,6 +194,6 @@ class Request:
         self.rights = rights
         """What its actor may do."""
         self.ctx: GraphContext | None = None
-        """Where it works, once that is known."""
+        """Its context, once it is open."""
         self.prepared = False
-        """Whether its arguments were found good."""
+        """Whether its arguments have passed their checks."""

@@ -5,9 +5,10 @@
     authorize     ``authorize``: the policy (what it denies is unknown), then the scope
     admit         ``admission``: limits of the actor and of the graph
     dispatch      ``dispatch`` for calls, ``resources.reader`` for reads: arguments, then work
-    shape         in the same place: the result as a text, the error as a Failure, the activity
+    shape         ``answers``: the result as JSON text, an error as a Failure; then the activity
 
-Every surface calls a Kernel, one for each graph. Listing tools asks what calling one asks.
+Every surface calls a Kernel; there is one for each graph. Lists of tools use the same decisions
+as calls.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Kernel:
         self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
         self.refuse_overload = self._admission.refuse_overload
-        """Why this graph begins nothing more now; asked before a request is even read."""
+        """The refusal while the graph is overloaded, or None; asked before a request is read."""
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
         self._reader = Reader(service, self._authority, self._threads, options.doctor)
@@ -64,21 +65,21 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """What a server of this graph calls itself."""
+        """The name of the graph's MCP server."""
         return f"{self._options.project}/{self._service.graph.name}"
 
     @property
     def status(self) -> Status:
-        """Whether the graph is written and read, or only read."""
+        """Whether the graph can be written, or only read."""
         return self._service.graph.status
 
     @property
     def version(self) -> str:
-        """The version of that."""
+        """The version of the server."""
         return self._options.version
 
     def instructions(self, actor: Actor) -> str:
-        """For a model that has never seen this server: what it is and where to begin."""
+        """Instructions for a model that has never seen this server."""
         rights, every = self._authority.rights(actor), self._service.registry.schema
         schema = every if rights.unrestricted else rights.schema(MAIN)
         graph = self._service.graph.name
@@ -97,7 +98,7 @@ class Kernel:
         return self._pin().repeatable()
 
     def schema_of(self, name: str) -> Mapping[str, object] | None:
-        """The input schema of a tool, for any caller; None where there is none. Never shown."""
+        """The input schema of a tool, for any caller, or None; it is never sent."""
         entry = self._pin().find(name)
         return None if entry is None else entry.tool.input_schema
 
@@ -117,9 +118,9 @@ class Kernel:
         registry: Registry | None = None,
         name: str = "",
     ) -> Awaitable[Outcome]:
-        """Call an entry: the rest of the path, once it is known what a request is for.
+        """Call an entry: the rest of the path, after the name was resolved.
 
-        ``name`` is what the caller wrote, where that may be another spelling.
+        ``name`` is what the caller wrote, if that may differ from the tool's name.
         """
         pinned, rights = registry or self._service.registry, self._authority.rights(actor)
         seen = rights.see(entry, pinned)
@@ -145,10 +146,10 @@ class Kernel:
         work: Callable[..., Awaitable[T]],
         *given: object,
     ) -> T | Failure:
-        """Scope, admission, work: the one way on for calls, reads and completions.
+        """Check scope and admission, then do the work: for calls, reads and completions.
 
-        ``lacking`` is why the scopes of the credential are not enough, or None. A ``call`` is
-        listed as under way, and leaves an activity if it is refused here.
+        ``lacking`` is the refusal for a missing scope, or None. A ``call`` is listed as running,
+        and recorded as an activity if it is refused here.
         """
         admitted = lacking or self._admission.enter(actor)
         if isinstance(admitted, Failure):
@@ -165,7 +166,7 @@ class Kernel:
             admitted.end()
 
     def _pin(self) -> Catalog:
-        """The catalog of the registry that is current now; a request keeps to it."""
+        """The catalog of the current registry; a request keeps using it."""
         catalog, registry = self._catalog, self._service.cell.current
         if catalog is None or catalog.registry is not registry:
             made = Catalog(registry, self._service, self._options, self._authority)
@@ -185,7 +186,7 @@ class Kernel:
         )
 
     async def _masked(self, actor: Actor, name: str) -> Failure:
-        """The answer to what a policy denies: that it is unknown. The activity has the truth."""
+        """Answer a denied call as unknown; the activity records the denial."""
         call, unknown = _unknown_call(actor, name), unknown_tool(name)
         self._service.graph.activities.refuse(
             call, MASKED, "denied by policy", answered=unknown.code
@@ -229,28 +230,28 @@ class Kernel:
         return refuse_reading(actor) or self._watches.refuse_watch(actor, uri)
 
     def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
-        """Watch some URIs, each checked before."""
+        """Watch some URIs, each checked with ``refuse_watch`` before."""
         return self._watches.watch(actor, uris)
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` on the loop when the lists may have changed; returns how to stop."""
+        """Call ``changed`` on the event loop when lists may have changed; the result stops that."""
         return listen_to_lists(self._service, self._authority, changed)
 
     def under_way(self) -> Counter[str]:
-        """What is under way: how many calls of each tool, and how much else."""
+        """Count what is running: calls by tool, and everything else together."""
         found = Counter(call.name for call in tuple(self._running))
         others = len(self._admission) - found.total()
         return found + Counter({"reads and transfers": max(0, others)})
 
     def reserve(self, actor: Actor) -> Reservation | Failure:
-        """Admit an actor before its large request is parsed; or why that can't be now.
+        """Admit an actor before its large request is parsed, or refuse it.
 
         The call in that request is not counted again.
         """
         return self._admission.reserve(actor)
 
     def close(self) -> None:
-        """Let the threads end; the graph stays open."""
+        """Stop the threads; the graph stays open."""
         self._threads.close()
 
 

@@ -1,6 +1,6 @@
-"""Suggest the nearest legal value for a wrong argument, and the call that would have passed.
+"""Suggest the nearest valid value for a wrong argument, and a call that would pass.
 
-Never loses what the caller said: no text is cut, no value dropped, no reference changed to another
+It never loses information: no text is cut, no value dropped, no reference changed to another
 record. Corrected arguments are given only if they pass the check that refused the first ones.
 ``repair`` is pure; ``repair_request`` adds a look into the graph of a request.
 """
@@ -27,31 +27,31 @@ from trails.projections.json_schema import TypeLookup
 from trails.request.entries import Entry, Request
 
 Exists = Callable[[str, object], bool]
-"""(node type, reference) → whether it means a node."""
+"""(node type, reference) → whether the node exists."""
 Accepts = Callable[[Mapping[str, object]], bool]
 Suggestions = dict[int, object]
-"""By the place of the error."""
+"""Suggestions by the index of the error."""
 
 _LARGEST: Final = 64 << 10
-"""Bytes of the largest arguments that are looked at; larger ones are the caller's to correct."""
+"""Larger arguments (in bytes) are not repaired."""
 _MOST: Final = 50
-"""Violations, likewise."""
+"""More violations are not repaired."""
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """What was to be given: the fields, and the declarations of the objects in them."""
+    """The expected fields, and the declarations of objects in them."""
 
     fields: tuple[PredicateDescriptor, ...]
     declared: TypeLookup
 
 
 class Repaired(msgspec.Struct, frozen=True):
-    """What can be said about wrong arguments."""
+    """Suggestions for wrong arguments."""
 
     suggestions: Suggestions
     arguments: Mapping[str, object] | None = None
-    """The whole call as its checks accept it; None where they would not, or that is not known."""
+    """All arguments, corrected so that they pass their checks; None if that is not possible."""
     certain: bool = False
     """Whether nothing else is checked: no new node, no text that must be run."""
 
@@ -63,7 +63,7 @@ def repair(
     exists: Exists,
     accepts: Accepts | None,
 ) -> Repaired:
-    """Suggest a value for each violation, and the call that has them all."""
+    """Suggest a value for each violation, and the corrected call."""
     corrected = _copy(arguments)
     suggestions: Suggestions = {}
     if corrected is None or len(errors) > _MOST:
@@ -87,7 +87,7 @@ def repair(
 
 
 def suggest_each(errors: Sequence[FieldError]) -> Suggestions:
-    """Suggestions from what violations say by themselves: for those that the graph found."""
+    """Suggestions that need only the violations themselves, for those found in the graph."""
     found = ((at, _suggest(error)) for at, error in enumerate(errors))
     return {at: value for at, value in found if value is not None}
 
@@ -100,7 +100,7 @@ def _suggest(error: FieldError) -> object:
 
 
 def _copy(arguments: Mapping[str, object]) -> dict[str, object] | None:
-    """Arguments to change at will; None where they are large, or not JSON."""
+    """A copy of the arguments; None if they are large or not JSON."""
     try:
         text = msgspec.json.encode(arguments)
         return msgspec.json.decode(text, type=dict) if len(text) <= _LARGEST else None
@@ -112,7 +112,7 @@ def _copy(arguments: Mapping[str, object]) -> dict[str, object] | None:
 
 
 class _Place:
-    """Where a violation is: a member of an object, or an item of a list."""
+    """The place of a violation: a member of an object, or an item of a list."""
 
     def __init__(
         self,
@@ -128,17 +128,17 @@ class _Place:
 
     @property
     def value(self) -> object:
-        """What was given, or None."""
+        """The given value, or None."""
         if isinstance(self._holder, dict):
             return self._holder.get(str(self._key))
         return self._holder[int(self._key)]
 
     def put(self, value: object) -> None:
-        """Give something else."""
+        """Replace the value."""
         self._holder[self._key] = value  # type: ignore[index]
 
     def enclose(self, declared: TypeLookup) -> str | None:
-        """Move the value into the object beside it that has a member of this name."""
+        """Move the value into a neighbouring object that declares a member of this name."""
         holder, name = self._holder, str(self._key)
         if not isinstance(holder, dict) or name not in holder:
             return None
@@ -153,7 +153,7 @@ class _Place:
         return None
 
     def rename(self) -> str | None:
-        """Move the value to the parameter whose name is nearest and that has none."""
+        """Move the value to the unset parameter with the nearest name."""
         holder, name = self._holder, str(self._key)
         if not isinstance(holder, dict) or name not in holder:
             return None
@@ -229,7 +229,7 @@ def _members(
 
 
 def _broken_rules(field: PredicateDescriptor, value: object) -> set[str]:
-    """Which of its own rules a value breaks; what is in objects is judged with all the rest."""
+    """The rules of the field that a value breaks; objects are checked as a whole later."""
     special: dict[str, Coerce] = {
         REF: str,
         OBJECT: _as_object,
@@ -248,7 +248,7 @@ def _as_object(value: object) -> object:
 
 
 def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
-    """Values that the caller may have meant, the most likely first."""
+    """Values that the caller may have meant, most likely first."""
     if field.many:
         if not isinstance(given, list):
             yield [given]
@@ -273,7 +273,7 @@ def _near(given: object, field: PredicateDescriptor) -> Iterator[object]:
 
 
 def _respelled(given: object, target: str) -> Iterator[object]:
-    """A reference that means the same record, in a form that is taken."""
+    """The same reference in a valid form."""
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
         yield given
@@ -287,7 +287,7 @@ def _respelled(given: object, target: str) -> Iterator[object]:
 
 
 def _converted(given: object, wanted: ValueType) -> Iterable[object]:
-    """The same value in the JSON form that a kind has."""
+    """The same value in the JSON form of a kind."""
     row = wanted.row
     is_array = wanted.kind in {LIST, JSON} or (row is not None and row.schema["type"] == "array")
     if isinstance(given, list) and len(given) == 1 and not is_array:
@@ -308,7 +308,7 @@ def _parsed(text: object) -> object:
 
 
 def repair_request(request: Request, error: ValidationError) -> Repaired:
-    """What can be suggested for refused arguments; none of it is done."""
+    """Suggest corrections for refused arguments; nothing is executed."""
     entry, ctx = request.entry, request.ctx
     wanted = Parameters((*entry.arguments.fields, *entry.controls.fields), entry.declared)
     if ctx is None:
@@ -319,10 +319,10 @@ def repair_request(request: Request, error: ValidationError) -> Repaired:
 
 
 def _is_certain(entry: Entry) -> bool:
-    """Whether the checks of a call's arguments are all that can refuse them.
+    """Whether nothing but the checks of its arguments can refuse a call.
 
-    A built-in reads texts and operations, a query that changes breaks rules or does not, and a
-    new node meets those of the graph: whether they pass is known when they are run.
+    Built-ins that read texts or operations, queries that change data, and new nodes are also
+    checked when they run.
     """
     if entry.source is None or (isinstance(entry.source, StoredQuery) and entry.source.mutation):
         return False
@@ -334,7 +334,7 @@ def _is_certain(entry: Entry) -> bool:
 def _accepts(request: Request, ctx: GraphContext, arguments: Mapping[str, object]) -> bool:
     controls = request.entry.controls.names
     if any(arguments.get(name) != request.arguments.get(name) for name in controls):
-        return False  # another branch would have to be looked at
+        return False  # it may be on another branch
     own = {name: value for name, value in arguments.items() if name not in controls}
     try:
         prepared = request.entry.arguments.prepare(ctx, own)
@@ -346,7 +346,7 @@ def _accepts(request: Request, ctx: GraphContext, arguments: Mapping[str, object
 
 
 def _unknown(target: str, value: object) -> bool:
-    """Without a context no reference can be looked up."""
+    """Without a context, no reference can be resolved."""
     del target, value
     return False
 

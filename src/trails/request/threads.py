@@ -1,6 +1,6 @@
-"""Threads: where the work of one graph waits for its disk, so that no other graph's does.
+"""The threads of one graph, so that a slow disk delays no other graph.
 
-Actors take turns: one that has much to do waits behind its own work, and not before others'.
+Actors take turns: the queued work of one actor does not delay that of others.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from trails.request.admission import UNLIMITED, Admission
 T = TypeVar("T")
 _MOST: Final = 64
 _EACH: Final = 16
-"""Threads that the work of one actor has at the same time; what waits may wait for long."""
+"""Threads that one actor can use at the same time; its other work is queued."""
 
 
 class _Work:
-    """Something to do, and what comes of it."""
+    """A function to call, and the future of its result."""
 
     __slots__ = ("actor", "future", "job")
 
@@ -33,7 +33,7 @@ class _Work:
         self.future: Future[object] = Future()
 
     def do(self) -> None:
-        """Do it, unless it was cancelled."""
+        """Call it, unless it was cancelled."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -45,7 +45,7 @@ class _Work:
 
 
 class _Turns:
-    """What waits for a thread, by actor."""
+    """The queue of each actor."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -55,7 +55,7 @@ class _Turns:
         self._waiting: OrderedDict[str, deque[_Work]] = OrderedDict()
 
     def add(self, work: _Work) -> None:
-        """Begin it now, or when it is its actor's turn."""
+        """Start work now, or queue it for its actor."""
         actor = work.actor
         with self._lock:
             if actor in self._waiting or not self._room(actor):
@@ -77,7 +77,7 @@ class _Turns:
             work = self._next(work.actor)
 
     def _next(self, actor: str) -> _Work | None:
-        """A thread is done with an actor's work: what it does next."""
+        """The next work for a thread that has finished some of this actor."""
         with self._lock:
             self._busy -= 1
             self._running[actor] -= 1
@@ -96,7 +96,7 @@ class _Turns:
             return work
 
     def drop(self) -> None:
-        """What has not begun will not."""
+        """Cancel all queued work."""
         with self._lock:
             dropped = [work for queue in self._waiting.values() for work in queue]
             self._waiting.clear()
@@ -119,10 +119,9 @@ class Threads:
         *arguments: object,
         dropped: Callable[[], None] | None = None,
     ) -> T:
-        """Do some work for an actor; ``dropped`` is called if it was cancelled before it began.
+        """Run work for an actor; ``dropped`` is called if it was cancelled before it began.
 
-        A thread can't be stopped: after a cancellation its place stays taken
-        until it ends by itself.
+        A thread can't be stopped: after a cancellation it counts until it ends.
         """
         begun = _Work(actor, partial(copy_context().run, work, *arguments))
         running = begun.future
@@ -138,6 +137,6 @@ class Threads:
             raise
 
     def close(self) -> None:
-        """Wait for what runs, drop what has not begun, and let the threads end."""
+        """Wait for running work, cancel queued work, and stop the threads."""
         self._turns.drop()
         self._pool.shutdown(cancel_futures=True)

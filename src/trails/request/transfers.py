@@ -1,8 +1,8 @@
-"""Transfers: what REST and the command line offer beside tools and resources.
+"""Transfers: records and files, which REST and the command line offer beside tools and resources.
 
-Whole records, and whole files in and out. Each is an entry like a tool, so it takes the same path:
-authorize, admit, dispatch, leave an activity. A load is spooled to disk before anything is locked;
-an export is made block by block in a thread.
+Each is an entry like a tool, so it takes the same path: authorize, admit, dispatch, record an
+activity. A load is spooled to disk before anything is locked; an export is made block by block in
+a thread.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _BLOCK: Final = 1 << 20
 
 
 async def spool(body: AsyncIterator[bytes], suffix: str, folder: Path | None) -> Path:
-    """What is sent, in a file that the caller removes; memory holds one block of it.
+    """Write a stream to a file, which the caller removes; memory holds one block.
 
-    ``folder`` is where, so that what a killed process leaves is found; None: with the system's.
+    ``folder`` is where, so that files of a killed process are found; None: the system's default.
     """
     with storage_errors("keep what is sent"):
         file = NamedTemporaryFile(  # noqa: SIM115 - closed below
@@ -63,7 +63,7 @@ async def spool(body: AsyncIterator[bytes], suffix: str, folder: Path | None) ->
 
 
 def drop(path: Path) -> None:
-    """Remove a file that was kept."""
+    """Remove a spooled file."""
     path.unlink(missing_ok=True)
 
 
@@ -74,14 +74,14 @@ def _write(file: IO[bytes], data: bytearray) -> None:
 
 
 async def stream(blocks: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-    """Blocks that are made in a thread of their own, until the reader stops."""
+    """Make blocks in a separate thread, until the reader stops."""
     loop = asyncio.get_running_loop()
     thread = ThreadPoolExecutor(1, "trails-export")
     try:
         while block := await loop.run_in_executor(thread, partial(next, blocks, b"")):
             yield block
     finally:
-        # In the same thread, so after the block that may just be being made.
+        # In the same thread, so after a block that is being made.
         await asyncio.shield(loop.run_in_executor(thread, blocks.close))
         thread.shutdown(wait=False)
 
@@ -147,11 +147,11 @@ LOAD: Final = msgspec.structs.replace(
 
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
-"""The path of a request, once it is known what it is for."""
+"""The path of a request, after its entry was resolved."""
 _LATER: Final = 10
 """Seconds after which a load may have ended."""
 _LARGEST: Final = 64 << 20
-"""Bytes of the largest record; a program can take more than a model."""
+"""The largest record in bytes; programs can handle more than models."""
 _replace = msgspec.structs.replace
 _SUFFIXES: Final = {"": "", "gzip": ".gz", "zstd": ".zst"}
 
@@ -186,11 +186,11 @@ class Transfers:
 
     @property
     def uri(self) -> str:
-        """What the IRIs of the graph begin with."""
+        """The prefix of the graph's IRIs."""
         return self._service.graph.names.base
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """What a built-in that has a route gives to programs."""
+        """The record of a built-in with a route, for programs."""
         entry = self._records[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
@@ -205,7 +205,7 @@ class Transfers:
         *,
         coding: str = "",
     ) -> Outcome:
-        """Load what is sent in one commit, or not at all; ``coding`` is gzip, zstd or empty.
+        """Load a stream in one commit or not at all; ``coding`` is gzip, zstd or empty.
 
         It is spooled to disk before anything is locked, so a slow sender delays no one else.
         """
@@ -221,7 +221,7 @@ class Transfers:
     async def export(
         self, actor: Actor, arguments: Mapping[str, object]
     ) -> AsyncGenerator[bytes, None] | Failure:
-        """A branch or snapshot as a file, in blocks; errors are reported before the first."""
+        """Export a branch or snapshot in blocks; errors are reported before the first."""
         opened: list[Blocks] = []
         entry = _given(self._export, opened=opened)
         outcome = await self._perform(actor, entry, arguments)
@@ -231,7 +231,7 @@ class Transfers:
 
 
 class Spooled:
-    """The bytes of one load on their way in, among all of its actor's."""
+    """Counts the bytes of one load that are being received, within the limit of its actor."""
 
     def __init__(self, of_all: Counter[str], actor: Actor, most: int) -> None:
         self._of_all = of_all
@@ -240,7 +240,7 @@ class Spooled:
         self._size = 0
 
     async def count(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """The blocks, as long as they are not too many."""
+        """Pass blocks on while they are within the limit."""
         name = self._actor.name
         async for block in body:
             self._size += len(block)
@@ -258,7 +258,7 @@ class Spooled:
             yield block
 
     def end(self) -> None:
-        """They are loaded, or not wanted any more."""
+        """Stop counting them."""
         self._of_all[self._actor.name] -= self._size
         if not self._of_all[self._actor.name]:
             del self._of_all[self._actor.name]
@@ -267,7 +267,7 @@ class Spooled:
 async def _held(
     slot: AdmissionSlot, blocks: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Blocks of a call that goes on until the last of them, or until the reader stops."""
+    """Count the call as running until the last block, or until the reader stops."""
     try:
         async with aclosing(blocks):
             async for block in blocks:
@@ -277,5 +277,5 @@ async def _held(
 
 
 def _given(entry: Entry, **more: object) -> Entry:
-    """An entry for one request, whose handler is handed more than arguments."""
+    """A copy of an entry for one request, whose handler gets more than arguments."""
     return _replace(entry, handler=partial(entry.handler, **more))

@@ -46,20 +46,20 @@ class PendingChanges:
     def __init__(self) -> None:
         self.everything = False
         self.types: set[str] = set()
-        """Types of changed nodes and what these extend."""
+        """The types of changed nodes, and the types that these extend."""
         self.crowded: set[str] = set()
-        """Those of which so many nodes changed that each may have."""
+        """Types of which too many nodes changed to list them."""
         self.handles: set[str] = set()
         self.traces = ChangeIndex()
-        """The changes, for those who do not see everything."""
+        """The index of changes, for actors with restricted access."""
         self.turns: set[tuple[str | None, str | None]] = set()
-        """Schemas that followed on each other."""
+        """Changes of the schema: digests before and after."""
         self._vague = False
-        """Whether the change keys are missing, because policies came into force only now."""
+        """Whether change keys are missing, because policies have just come into force."""
         self._seen: dict[tuple[int, str], tuple[SchemaFilter, list[ChangeKey]]] = {}
 
     def add(self, change: BranchChange) -> None:
-        """Put another change to it."""
+        """Add a change."""
         if change.schema_change is not None:
             self.turns.add(change.schema_change)
         if change.index is None:
@@ -99,37 +99,37 @@ class PendingChanges:
 _log = logging.getLogger(__name__)
 
 MAX_URIS: Final = 10_000
-"""URIs that one watch may have."""
+"""The most URIs of one watch."""
 MAX_WATCHES: Final = 10_000
-"""Watches that one graph may have."""
+"""The most watches of one graph."""
 MAX_OF_ONE: Final = 50_000
-"""URIs that all watches of one actor may have together."""
+"""The most URIs of all watches of one actor."""
 MAX_IN_ALL: Final = 500_000
-"""URIs that all watches of a graph may have together."""
+"""The most URIs of all watches of a graph."""
 
 _STEP: Final = 64
-"""URIs that are notified in a row before other work runs."""
+"""Notifications in a row before other work runs."""
 _PAUSE: Final = 0.0004
-"""Seconds of rest for each notification, so that they take a small share of the loop's time."""
+"""Seconds of pause for each notification, so that they use little of the loop's time."""
 _LONGEST_PAUSE: Final = 0.5
 
 
 class WatchTarget(msgspec.Struct, frozen=True):
-    """What a URI watches: a type or, where an id is given, one instance of it."""
+    """What a URI watches: a type, or one instance of it."""
 
     branch: str
     type: str
     segment: str | None = None
-    """The id as it ends a handle."""
+    """The encoded id; None for the whole type."""
 
 
 class Watches:
-    """All watches on one graph. Belongs to the event loop on which the first was opened."""
+    """All watches on one graph; they belong to the event loop of the first one."""
 
     def __init__(
         self, service: GraphService, authority: Authorizer | None = None, most: int = 0
     ) -> None:
-        """``most`` is how many an actor with a credential may have; 0 is no limit."""
+        """``most`` watches for each actor with a credential; 0 means no limit."""
         self._service = service
         self._most = most
         self._by_actor: Counter[str] = Counter()
@@ -140,12 +140,12 @@ class Watches:
         self._stop: Callable[[], None] = _do_nothing
         self._watchers: set[Watcher] = set()
         self._topics: dict[str, dict[str, Topic]] = {}
-        """Branch → type → who watches."""
+        """Branch → type → watchers."""
         self._count = 0
         self._lock = threading.Lock()
         self._notes: dict[str, PendingChanges] = {}
         self._awake = False
-        """Whether a round is under way or due, so that the loop need not be woken."""
+        """Whether a round is running or scheduled, so the loop need not be woken."""
         self._deliveries: Iterator[tuple[Watcher, str]] = iter(())
         self._notified = 0
         self._rest_until = 0.0
@@ -158,7 +158,7 @@ class Watches:
         return found if isinstance(found, Failure) else None
 
     def watch(self, actor: Actor, uris: Sequence[str]) -> Watcher | Failure:
-        """Watch some URIs. Those that can't be watched must have been left out before."""
+        """Watch some URIs, each checked with ``refuse_watch`` before."""
         self._bind(asyncio.get_running_loop())
         if len(self._watchers) >= MAX_WATCHES:
             return _full(f"this graph has {MAX_WATCHES} watches already; close one, or try later")
@@ -183,7 +183,7 @@ class Watches:
         if self._loop is not None and not self._loop.is_closed() and self._watchers:
             raise RuntimeError("the watches of a graph live on one event loop")
         for watcher in list(self._watchers):
-            watcher.close()  # a loop that has ended can notify no one
+            watcher.close()  # the loop has ended
         self._loop, self._rest_until = loop, 0.0
         with self._lock:
             self._notes.clear()
@@ -223,7 +223,7 @@ class Watches:
             del self._topics[target.branch]
 
     def leave(self, watcher: Watcher) -> None:
-        """A watcher was closed."""
+        """Remove a closed watcher."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
             _less(self._by_actor, watcher.actor.name)
@@ -238,7 +238,7 @@ class Watches:
         return branch in self._topics and self._authority.decides
 
     def _note(self, change: BranchChange) -> None:
-        """Take a note of a change, on the writer's thread."""
+        """Record a change; called on the writer's thread."""
         if change.branch not in self._topics or self._loop is None:
             return
         with self._lock:
@@ -272,7 +272,7 @@ class Watches:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Notify some watchers; then let other work run before going on."""
+        """Notify some watchers, then let other work run."""
         loop = asyncio.get_running_loop()
         notified = 0
         for watcher, uri in islice(self._deliveries, _STEP):
@@ -289,7 +289,7 @@ class Watches:
             loop.call_soon(self._begin_round)
 
     def _audible(self, notes: dict[str, PendingChanges]) -> Iterator[tuple[Watcher, str]]:
-        """Who is notified of what: watchers of a changed URI that see the change."""
+        """The watchers to notify, with their URIs: those that see the change."""
         for branch, note in notes.items():
             for watcher, uri in self._due(branch, note):
                 if self._may_hear(watcher, uri, note):
@@ -312,7 +312,7 @@ class Watches:
             yield from self._due_nodes(branch, note.handles)
 
     def _due_nodes(self, branch: str, handles: set[str]) -> Iterator[tuple[Watcher, str]]:
-        """Who watches one of these, as an instance of its type or of one that this extends."""
+        """Watchers of these nodes, by their types and the types that these extend."""
         topics, schema = self._topics[branch], self._schema(branch) or Schema()
         lineages: dict[str, tuple[str, ...]] = {}
         for handle in handles:
@@ -330,7 +330,7 @@ class Watches:
     # --- URIs --------------------------------------------------------------------------------
 
     def _resolve(self, actor: Actor, uri: str) -> WatchTarget | Failure:
-        """What a URI watches, or why it can't be watched."""
+        """The target of a URI, or the reason why it can't be watched."""
         try:
             address = parse_address(uri, self._graph.names.nodes, _watched_roots)
         except NotFoundError as error:
@@ -355,7 +355,7 @@ class Watches:
         return target if unknown is None else _unknown(uri, unknown)
 
     def _unknown(self, actor: Actor, place: ReadPoint, target: WatchTarget) -> str | None:
-        """Why there is nothing to watch for an actor; an instance may come later."""
+        """Why a branch or type does not exist for an actor; an instance may be created later."""
         rights = self._authority.rights(actor)
         seen = RefResolver(self._graph, reader(rights))
         if place is not HERE and not seen.has(target.branch):
@@ -367,7 +367,7 @@ class Watches:
         return f"there is no type {target.type[:100]!r}; {hint}"
 
     def _may_hear(self, watcher: Watcher, uri: str, note: PendingChanges) -> bool:
-        """Whether a watcher may read what it watches, as policies are now, and sees the change."""
+        """Whether current policies let a watcher read what it watches and see the change."""
         rights, target = self._authority.rights(watcher.actor), watcher.target(uri)
         if rights.unrestricted or target is None:
             return True
@@ -390,7 +390,7 @@ class Watches:
     def _sees_turn(
         self, rights: Rights, target: WatchTarget, before: str | None, after: str | None
     ) -> bool:
-        """Whether other types are seen on a branch than before, or it came or went."""
+        """Whether a change of the schema is visible to the watcher."""
         old, new = (
             Schema() if digest is None else self._graph.compiled(digest).schema
             for digest in (before, after)
@@ -400,7 +400,7 @@ class Watches:
         return known and was.digest != now.digest
 
     def _schema(self, branch: str) -> Schema | None:
-        """The types of a branch, without opening it; None where there is no such branch."""
+        """The types of a branch, without opening it; None if there is no such branch."""
         if branch == MAIN:
             return self._graph.main.schema
         head = self._graph.log.head(branch)
@@ -408,7 +408,7 @@ class Watches:
 
 
 class Watcher:
-    """One subscriber: what it watches, and what it is due."""
+    """One subscriber: the URIs that it watches, and those it must be notified of."""
 
     __slots__ = ("_closed", "_due", "_targets", "_watches", "actor", "wake")
 
@@ -419,23 +419,23 @@ class Watcher:
         self._due: dict[str, None] = {}
         self._closed = False
         self.wake: Callable[[], None] = _do_nothing
-        """Called on the event loop when something is due and nothing was before."""
+        """Called on the event loop when the first notification is due."""
 
     def take(self) -> Sequence[str]:
         """The URIs that changed since they were last taken, as they were subscribed.
 
-        Sorted: the order in which they came could reveal what else changed.
+        Sorted: their order could reveal other changes.
         """
         due = sorted(self._due)
         self._due.clear()
         return due
 
     def target(self, uri: str) -> WatchTarget | None:
-        """What a URI watches."""
+        """The target of a URI."""
         return self._targets.get(uri)
 
     def notify(self, uri: str) -> None:
-        """A URI changed; called in the rounds of the watches."""
+        """Report a change of a URI; called by the rounds of ``Watches``."""
         if uri in self._targets:
             first = not self._due
             self._due[uri] = None
@@ -443,7 +443,7 @@ class Watcher:
                 self.wake()
 
     def add(self, uri: str) -> Failure | None:
-        """Watch another URI; the reason where that can't be."""
+        """Watch another URI, or return the refusal."""
         if uri in self._targets or self._closed:
             return None
         if len(self._targets) >= MAX_URIS:
@@ -472,7 +472,7 @@ class Watcher:
 
 
 class Topic:
-    """Who watches a type on a branch: all of its instances, or single ones by id."""
+    """The watchers of a type on a branch: of all its instances, or of single ones by id."""
 
     __slots__ = ("everything", "nodes")
 
@@ -481,21 +481,21 @@ class Topic:
         self.nodes: dict[str, Watching] = {}
 
     def of(self, segment: str | None) -> Watching:
-        """Who watches one node, or the type."""
+        """The watchers of one node, or of the type."""
         return self.everything if segment is None else self.nodes.setdefault(segment, {})
 
     def all(self) -> Iterator[tuple[Watcher, str]]:
-        """Who watches the type, each with its URIs."""
+        """The watchers of the type, each with its URIs."""
         return _pairs(self.everything)
 
     def nodes_all(self) -> Iterator[tuple[Watcher, str]]:
-        """Who watches any single node."""
+        """The watchers of single nodes."""
         for watching in list(self.nodes.values()):
             yield from _pairs(watching)
 
 
 Watching = dict[Watcher, dict[str, None]]
-"""Watcher → the URIs by which it watches the same thing."""
+"""Watcher → the URIs with which it watches one target."""
 
 
 def _pairs(watching: Watching) -> Iterator[tuple[Watcher, str]]:
@@ -509,7 +509,7 @@ def _do_nothing() -> None:
 
 
 def _watched_roots() -> Sequence[str]:
-    """How the URIs begin that can be watched."""
+    """The beginnings of URIs that can be watched."""
     return ("kg/…", "branch/…")
 
 
@@ -523,7 +523,7 @@ def _unknown(uri: str, why: str) -> Failure:
 
 
 def _less(counts: Counter[str], name: str) -> None:
-    """One less, and nothing kept of a name that has none."""
+    """Subtract one, and remove a name at zero."""
     if counts[name] <= 1:
         del counts[name]
     else:

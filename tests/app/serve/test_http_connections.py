@@ -225,6 +225,29 @@ async def settle():
         await asyncio.sleep(0)
 
 
+def test_requests_with_the_same_head_do_not_share_headers():
+    """The head is read once; what an application does to the headers of one request stays there."""
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(list(scope["headers"]))
+        scope["headers"].append((b"x", b"y"))
+        scope["path"] = "/other"
+        await OK(scope, receive, send)
+
+    async def talk(connection, transport):
+        for _ in range(3):
+            connection.data_received(GET)
+            await settle()
+        connection.data_received(GET.replace(b"\r\n\r\n", b"\r\nZ: 1\r\n\r\n"))
+        await settle()
+
+    converse(app, talk)
+    assert len(seen) == 4
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[3] == [*seen[0], (b"z", b"1")]
+
+
 def test_requests_sent_ahead_are_read_with_pauses(monkeypatch):
     """So that one connection does not keep the event loop to itself."""
     monkeypatch.setattr(connections, "_PAUSE", 1.0)

@@ -92,6 +92,8 @@ def test_the_warning_is_repeated_after_a_while(
     for _ in range(2):
         assert [each.name for each in stream.newest(1)] == ["read"]  # what waits is listed
     assert len([each for each in warnings(caplog) if "wait to be written" in each]) >= 2
+    disk.error = None
+    stream.close()
 
 
 def test_what_is_lost_at_the_end_is_counted(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:

@@ -359,7 +359,7 @@ class Activities:
     ) -> None:
         """Keep that a call was refused; of those that are refused alike, how many there were.
 
-        So are calls kept that anybody may make, with or without a right, however they end.
+        Calls that need no right are kept in the same way, however they end.
 
         ``answered`` is the outcome that its caller got, ``about`` what was asked for where the
         call's name does not say it.

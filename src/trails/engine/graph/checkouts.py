@@ -73,6 +73,8 @@ class Checkout:
 
     def __init__(self, file: NodeFile, name: str, folder: Path | None, head: Head) -> None:
         self.name = name
+        self.fixed = name.startswith(SNAPSHOT)
+        """Whether this is a snapshot, which never changes."""
         self.born = next(_BIRTHS)
         """Distinguishes it from an earlier checkout of the same name."""
         self.folder = folder
@@ -85,37 +87,22 @@ class Checkout:
         than it: a compare-and-swap against it can't miss a write.
         """
         self.compiled: CompiledSchema
+        self.schema: Schema
+        """Its types."""
+        self.terms: Terms
+        """Its nodes as statements."""
+        self.validator: Validator
+        """What values its types allow."""
+        self.rules: RuleBook
+        """What its types say about other nodes."""
         self.misfit: Misfit | None = None
 
     def use(self, compiled: CompiledSchema) -> None:
         """Read and write with these types from now on."""
         self.compiled = compiled
+        self.schema, self.terms = compiled.schema, compiled.terms
+        self.validator, self.rules = compiled.validator, compiled.rules
         self.nodes.follow(compiled.schema)
-
-    @property
-    def fixed(self) -> bool:
-        """Whether this is a snapshot, which never changes."""
-        return self.name.startswith(SNAPSHOT)
-
-    @property
-    def schema(self) -> Schema:
-        """Its types."""
-        return self.compiled.schema
-
-    @property
-    def terms(self) -> Terms:
-        """Its nodes as statements."""
-        return self.compiled.terms
-
-    @property
-    def validator(self) -> Validator:
-        """What values its types allow."""
-        return self.compiled.validator
-
-    @property
-    def rules(self) -> RuleBook:
-        """What its types say about other nodes."""
-        return self.compiled.rules
 
 
 PREFIX: Final = 8

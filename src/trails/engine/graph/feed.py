@@ -24,7 +24,6 @@ from trails.engine.graph.ancestry import Ancestry
 from trails.engine.graph.checkouts import Checkout, CompiledSchema
 from trails.engine.graph.folding import Folding
 from trails.errors import TrailsError
-from trails.model.history import GENESIS
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
@@ -122,7 +121,7 @@ class Feed:
 
     @property
     def listened(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there is a listener."""
         return bool(self._listeners)
 
     def needs_index(self, branch: str) -> bool:
@@ -243,7 +242,7 @@ class ChangeScan:
         """A change with what those have to know who do not see everything, if there are any."""
         if not self._feed.needs_index(checkout.name):
             return change
-        before, after = self._schema_at(start), self._schema_at(end)
+        before, after = (self._ancestry.schema_at(each) for each in (start, end))
         schema_change = None if before == after else (before, after)
         index = change.index
         if index is None:
@@ -254,9 +253,6 @@ class ChangeScan:
                     "a change of %r can't be read for its listeners: %s", checkout.name, error
                 )
         return msgspec.structs.replace(change, index=index, schema_change=schema_change)
-
-    def _schema_at(self, commit: str) -> str:
-        return Schema().digest if commit == GENESIS else self._ancestry.commit(commit).schema
 
     def between(self, checkout: Checkout, start: str, end: str) -> ChangeIndex:
         """What differs between two commits; the checkout is at the second."""

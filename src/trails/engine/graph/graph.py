@@ -369,10 +369,6 @@ class Graph:
                 self.change_scan.complete(change, checkout, before.commit, head.commit)
             )
 
-    def schema_at(self, commit: str) -> str:
-        """The digest of the schema with which a commit is read."""
-        return self.ancestry.schema_at(commit)
-
     def drop_checkouts(self, names: Sequence[str]) -> None:
         """Drop what the views and the disk hold for branches and snapshots that are gone."""
         for view in self.views:

@@ -403,7 +403,7 @@ class NodeIndexes:
         """Put a layer above the nearest state, and change it into the wanted one."""
         base = near if near is not None else self._nearest(head.commit)
         at = base.nodes.position.commit
-        with self.file.turns.exclusive(), self.file.step():
+        with self.file.rw_lock.exclusive(), self.file.step():
             self.file.layers.fork(self.file.db, checkout.name, base.nodes.layer.number)
             checkout.use(self._folding.compiled(self._ancestry.schema_at(at)))
             self._folding.walk_nodes(checkout.nodes, self._ancestry.path(at, head.commit))
@@ -438,7 +438,7 @@ class NodeIndexes:
 
     def drop(self, names: Sequence[str]) -> None:
         """Remove layers that are not used any more."""
-        with self.file.turns.exclusive(), self.file.transaction():
+        with self.file.rw_lock.exclusive(), self.file.transaction():
             for name in names:
                 self.file.layers.forget(self.file.db, name)
             self.file.layers.sweep(self.file.db)
@@ -458,6 +458,8 @@ class NodeIndexes:
 
     def settle_now_or_later(self) -> None:
         """Before ``main`` is written: what takes long is left to a thread."""
+        if self._main.nodes.layer.number == ROOT:
+            return
         if self.settling.is_due():
             self.settling.begin()
         else:
@@ -477,7 +479,7 @@ class NodeIndexes:
         root = NodeIndex(self.file, ROOT_NAME)
         schema = self._ancestry.schema_at(root.position.commit)
         root.follow(self._folding.compiled(schema).schema)
-        with self.file.turns.exclusive(), self.file.step():
+        with self.file.rw_lock.exclusive(), self.file.step():
             at = self._complete_half_folded(root)
             path = self._ancestry.path(at, head.commit)
             # Going back, no commit's own place in the log is later than all that was there.

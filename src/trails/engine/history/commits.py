@@ -238,7 +238,7 @@ def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Dif
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
     # Types that the end no longer declares are shown as the start declared them.
-    schemas = [graph.compiled(graph.schema_at(each)).schema for each in (end, start)]
+    schemas = [graph.compiled(graph.ancestry.schema_at(each)).schema for each in (end, start)]
     created, updated, deleted = count_changes(net)
     changes = tuple(islice(show_changes(graph, net, *schemas), limit))
     return Difference(

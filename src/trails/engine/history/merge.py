@@ -46,10 +46,10 @@ def publish_move(graph: Graph, checkout: Checkout, start: str, end: str) -> None
 
 def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange:
     try:
-        schema = graph.schema_at(end)
+        schema = graph.ancestry.schema_at(end)
         path = graph.ancestry.path(start, end)
         length = sum(each.added + each.removed for each in (*path.undo, *path.redo))
-        if length > _STATEMENTS or graph.schema_at(start) != schema:
+        if length > _STATEMENTS or graph.ancestry.schema_at(start) != schema:
             return BranchChange(branch)
         collector = ChangeCollector()
         collector.add(net_changes(graph, path))

@@ -231,9 +231,11 @@ def _build(graph: Graph, name: str, head: Head) -> None:
         if not _is_distant(graph, name, head):  # another thread has built it
             return
         base, path = graph.nodes.path_to(head)
-        with file.turns.exclusive(), file.transaction():
+        with file.rw_lock.exclusive(), file.transaction():
             file.layers.fork(file.db, UNFINISHED + name, base.nodes.layer.number)
-            nodes.follow(graph.compiled(graph.schema_at(base.nodes.position.commit)).schema)
+            nodes.follow(
+                graph.compiled(graph.ancestry.schema_at(base.nodes.position.commit)).schema
+            )
     try:
         with closing(graph.folding.walk_parts(nodes, path, PART)) as parts:
             while _do_part(graph, nodes, parts):
@@ -269,7 +271,7 @@ def _finish(graph: Graph, nodes: NodeIndex, name: str, head: Head) -> None:
     file = graph.file
     built = NodeIndex(file, name)
     built.follow(nodes.schema)
-    with file.turns.exclusive(), file.step():
+    with file.rw_lock.exclusive(), file.step():
         file.layers.point(file.db, name, nodes.layer.number)
         file.layers.forget(file.db, UNFINISHED + name)
         built.commit(Position(head.seq, head.commit))

@@ -332,7 +332,7 @@ class VisibleHistory:
 
     def _commit_filter(self, commit: str, schema: str | None = None) -> CommitFilter | None:
         """The filter for the state at a commit; None if nothing is hidden."""
-        declared = self._graph.compiled(schema or self._graph.schema_at(commit)).schema
+        declared = self._graph.compiled(schema or self._graph.ancestry.schema_at(commit)).schema
         branches = self._deciding(commit, declared)
         key = declared.digest, branches
         if key not in self._commit_filters:
@@ -357,7 +357,7 @@ class VisibleHistory:
 
     def _types(self, commit: Commit, at: str) -> Schema:
         """The types at commit ``at``, as visible on the branches of ``commit``."""
-        digest = self._graph.schema_at(at)
+        digest = self._graph.ancestry.schema_at(at)
         commit_filter = self._commit_filter(commit.id, digest)
         return (
             self._graph.compiled(digest).schema if commit_filter is None else commit_filter.schema
@@ -428,7 +428,7 @@ class VisibleHistory:
     def _message(self, commit: Commit) -> str:
         """The message; a generated one names only visible types and branches."""
         before = commit.first_parent
-        if commit.actor == ACTOR and commit.schema != self._graph.schema_at(before):
+        if commit.actor == ACTOR and commit.schema != self._graph.ancestry.schema_at(before):
             return change_message(self._types(commit, before), self._types(commit, commit.id))
         merged = _MERGED.fullmatch(commit.message) if len(commit.parents) > 1 else None
         if merged is None or all(self._access.may("Read", each) for each in merged.groups()):

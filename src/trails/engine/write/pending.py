@@ -379,7 +379,9 @@ class PendingNodes:
     def write_edits(self) -> None:
         """Write the net difference of every edited node to the delta."""
         # A node with its old state keeps its place in history, as it does in the log.
-        self.index.restore(self.seq, self.edits.restored())
+        restored = self.edits.restored()
+        if restored:
+            self.index.restore(self.seq, restored)
         changes = self.edits.changes()
         while some := list(islice(changes, CHUNK)):
             self.delta.write(some)
@@ -438,7 +440,7 @@ class DraftWrite:
             self._file,
             checkout.name,
             None,
-            Head(at.commit, at.seq, self._graph.schema_at(at.commit)),
+            Head(at.commit, at.seq, self._graph.ancestry.schema_at(at.commit)),
         )
         found.nodes = index
         found.use(self._graph.compiled(found.head.schema))

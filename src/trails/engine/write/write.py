@@ -157,16 +157,15 @@ class Write:
         except BaseException:
             self._stack.close()
             raise
-        with graph.file.writer() as db:
-            self.nodes = PendingNodes(
-                checkout,
-                db,
-                seq,
-                guard=guard,
-                delta=self._delta,
-                changes=self._changes,
-                go_on=self._go_on,
-            )
+        self.nodes = PendingNodes(
+            checkout,
+            graph.file.db,
+            seq,
+            guard=guard,
+            delta=self._delta,
+            changes=self._changes,
+            go_on=self._go_on,
+        )
 
     def _go_on(self) -> None:
         """Stop a write whose caller has left, or that blocks other writers for too long."""

@@ -50,7 +50,7 @@ from trails.request.builtins.declare import (
 _BRANCH: Final = shown(
     name=STRING,
     head=said(STRING, "Its newest commit; empty before the first."),
-    commits=said(INTEGER, "The place of that commit in the log; 0 if it is not shown."),
+    commits=said(INTEGER, "The position of that commit in the log; 0 if it is not shown."),
     time=said(STRING, "When that commit was made."),
     message=STRING,
     actor=said(STRING, "Who made it."),
@@ -104,18 +104,20 @@ BRANCH_LIST: Final = Builtin(
     title="List branches",
     description=(
         "List the branches of the graph, main first, each with its newest commit. A branch is a "
-        "line of work of its own: what is written on one is not seen on another until they are "
-        "merged. Most tools take a branch argument; without it they work on main. Where next is "
-        "not null there are more: call again with it as after."
+        "separate version of the graph: changes on one are not visible on another until they "
+        "are merged. Most tools take a branch argument; without it they work on main. If next "
+        "is not null, there are more: call again with it as after."
     ),
     fields=(
-        field("prefix", "Only branches whose names begin so.", default="", max_length=100),
-        field("after", "The next of the page before.", max_length=100),
-        field("limit", "How many at most.", "Int", default=100, min_value=1, max_value=1000),
+        field("prefix", "Only branches whose names start with this.", default="", max_length=100),
+        field("after", "The value of next on the previous page.", max_length=100),
+        field(
+            "limit", "Maximum number of branches.", "Int", default=100, min_value=1, max_value=1000
+        ),
     ),
     output=shown(
         branches=listed(_BRANCH),
-        next=said(MAYBE_STRING, "The after of the next page; null where there is none."),
+        next=said(MAYBE_STRING, "Pass it as after to get the next page; null on the last one."),
     ),
     hints=READER,
     action="Read",
@@ -129,10 +131,10 @@ BRANCH_CREATE: Final = Builtin(
     name="branch_create",
     title="Create a branch",
     description=(
-        "Make a branch, so that you can change data without touching main: create it, write with "
-        "branch set to its name, look at it, then branch_merge or branch_delete it. It begins "
-        "where another branch is, or at any past commit, and costs next to nothing. Example: "
-        '{"name": "agents/ada/tidy-up"}. Returns the new branch. An existing name is a conflict.'
+        "Create a branch, so that you can change data without touching main: write with branch "
+        "set to its name, review the result, then branch_merge or branch_delete it. It starts "
+        'at another branch or at any past commit, and is cheap. Example: {"name": '
+        '"agents/ada/tidy-up"}. Returns the new branch. An existing name is a conflict.'
     ),
     fields=(
         field(
@@ -144,7 +146,7 @@ BRANCH_CREATE: Final = Builtin(
         ),
         field(
             "from",
-            "A branch, or the id of a commit, at which the new branch begins.",
+            "The branch or commit id to start from.",
             default="main",
             max_length=100,
         ),
@@ -164,13 +166,13 @@ BRANCH_DELETE: Final = Builtin(
     name="branch_delete",
     title="Delete a branch",
     description=(
-        "Delete a branch that is no longer needed. Refused while it has commits that are merged "
-        "nowhere, unless force is true; its commits can still be read by their ids afterwards. "
-        "main can't be deleted. Returns the branch as it was."
+        "Delete a branch that is no longer needed. Refused if it has unmerged commits, unless "
+        "force is true; its commits can still be read by their ids afterwards. main can't be "
+        "deleted. Returns the branch as it was."
     ),
     fields=(
         field("name", "The branch to delete.", required=True, min_length=1, max_length=100),
-        field("force", "Delete it even if its work is merged nowhere.", "Bool", default=False),
+        field("force", "Delete it even if it has unmerged commits.", "Bool", default=False),
     ),
     output=shown(deleted=_BRANCH),
     hints=WRITER,
@@ -295,46 +297,43 @@ def _spelled(conflicts: Iterable[Conflict]) -> Iterable[str]:
 
 
 _CONFLICT: Final = shown(
-    id=said(STRING, "What a resolution names."),
+    id=said(STRING, "Pass it as conflict in a resolution."),
     kind=STRING,
     node=said(STRING, "The node, as <Type>/<id>."),
     field=STRING,
-    base=said({}, "The value before the two sides went apart."),
+    base=said({}, "The value at the common ancestor."),
     ours=said({}, "The value in the target."),
     theirs=said({}, "The value in the source."),
     message=STRING,
-    resolutions=said(
-        listed(shown(conflict=STRING, take=STRING)), "What can be passed to settle it."
-    ),
+    resolutions=said(listed(shown(conflict=STRING, take=STRING)), "The possible resolutions."),
 )
 
 BRANCH_MERGE: Final = Builtin(
     name="branch_merge",
     title="Merge a branch",
     description=(
-        "Bring the commits of one branch (or commit) into another, field by field: different "
-        "fields of one node merge by themselves. If both sides changed the same thing in "
-        "different ways, nothing is written and the error lists every conflict with its id; call "
-        "again with one resolution for each, or with resolve_all. dry_run=true only reports what "
-        "would happen. Example: "
-        '{"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome '
-        "(already_up_to_date, fast_forward, merged; with dry_run also conflicts), the commit that "
-        "the target is at now, and how many nodes were created, updated and deleted."
+        "Merge a branch or commit into a branch, field by field: changes to different fields of "
+        "a node are combined. If both sides changed the same thing in different ways, nothing "
+        "is written and the error lists every conflict with its id; call again with one "
+        "resolution for each, or with resolve_all. dry_run=true only reports what would happen. "
+        'Example: {"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome '
+        "(already_up_to_date, fast_forward, merged; with dry_run also conflicts), the commit "
+        "that the target is at now, and how many nodes were created, updated and deleted."
     ),
     fields=(
         field("source", "The branch or commit to merge.", required=True, min_length=1),
         field("target", "The branch to merge into.", default="main"),
         field(
             "resolutions",
-            "How conflicts are settled, one for each.",
+            "Resolutions, one for each conflict.",
             "Object",
             target="Resolution",
             many=True,
         ),
         field(
             "resolve_all",
-            "Settle every conflict that no resolution names with what the target has (ours) or "
-            "what the source has (theirs). What that side can't settle is still a conflict.",
+            "Resolve all other conflicts with what the target has (ours) or what the source has "
+            "(theirs). A conflict that this side can't resolve remains.",
             one_of=["ours", "theirs"],
         ),
         field("dry_run", "Only report what would happen; write nothing.", "Bool", default=False),
@@ -347,7 +346,7 @@ BRANCH_MERGE: Final = Builtin(
         outcome=STRING,
         source=STRING,
         target=STRING,
-        commit=said(MAYBE_STRING, "Where the target is now."),
+        commit=said(MAYBE_STRING, "The commit that the target is at now."),
         created=INTEGER,
         updated=INTEGER,
         deleted=INTEGER,
@@ -356,9 +355,9 @@ BRANCH_MERGE: Final = Builtin(
         conflicts=listed(_CONFLICT),
         suggested=said(
             listed(shown(conflict=STRING, take=STRING)),
-            "With conflicts: resolutions that settle all of them.",
+            "With conflicts: resolutions for all of them.",
         ),
-        unused=said(listed(STRING), "Resolutions of conflicts that did not arise."),
+        unused=said(listed(STRING), "Resolutions of conflicts that did not occur."),
     ),
     hints=WRITER,
     action="BranchMerge",

@@ -123,15 +123,17 @@ COMMIT_LIST: Final = Builtin(
     fields=(
         field(
             "branch",
-            "A branch, or a commit id: what lies behind it is listed.",
+            "A branch or commit id; its history is listed.",
             default="main",
             max_length=100,
         ),
         field("all_branches", "List the commits of all branches instead.", "Bool", default=False),
         field("actor", "Only commits of this actor.", max_length=256),
         field("node", "Only commits that changed this node.", max_length=2000),
-        field("after", "Where to go on, from an earlier result's next.", max_length=100_000),
-        field("limit", "How many at most.", "Int", default=50, min_value=1, max_value=1000),
+        field("after", "The cursor in next of the previous result.", max_length=100_000),
+        field(
+            "limit", "Maximum number of commits.", "Int", default=50, min_value=1, max_value=1000
+        ),
     ),
     output=shown(
         commits=listed(_COMMIT),
@@ -163,7 +165,7 @@ COMMIT_GET: Final = Builtin(
         field("commit", "A commit id or a branch.", required=True, min_length=1, max_length=100),
         field(
             "limit",
-            "How many changed nodes to show at most.",
+            "Maximum number of changed nodes to show.",
             "Int",
             default=200,
             min_value=1,
@@ -204,11 +206,18 @@ COMMIT_GET: Final = Builtin(
 GRAPH_DIFF: Final = Builtin(
     name="graph_diff",
     title="Difference",
-    description="What turns one state into another, node by node and field by field.",
+    description="Show the changes from one state to another, node by node and field by field.",
     fields=(
         field("from", "A branch or commit.", required=True, min_length=1, max_length=100),
         field("to", "Another one.", required=True, min_length=1, max_length=100),
-        field("limit", "Nodes to show at most.", "Int", default=200, min_value=1, max_value=_MOST),
+        field(
+            "limit",
+            "Maximum number of nodes to show.",
+            "Int",
+            default=200,
+            min_value=1,
+            max_value=_MOST,
+        ),
     ),
     output={"type": "object"},
     hints=READER,

@@ -182,9 +182,7 @@ def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
     return {**schema, "description": description}
 
 
-MESSAGE: Final = field(
-    "message", "Why this is changed, for people who read the history later.", max_length=10_000
-)
+MESSAGE: Final = field("message", "The commit message: why this is changed.", max_length=10_000)
 EXPECTED_HEAD: Final = field(
     "expected_head",
     "The commit id that you believe the branch is at (from graph_snapshot or an earlier result). "
@@ -193,9 +191,9 @@ EXPECTED_HEAD: Final = field(
 )
 IDEMPOTENCY_KEY: Final = field(
     "idempotency_key",
-    "Any text of your own that names this one change. The same call sent again with the same key "
-    "writes nothing and returns the first outcome, so that a retry is safe; another call with it "
-    "is a conflict.",
+    "A text of your choice that identifies this change. The same call sent again with the same "
+    "key writes nothing and returns the first outcome, so that a retry is safe; another call "
+    "with it is a conflict.",
     min_length=1,
     max_length=200,
 )

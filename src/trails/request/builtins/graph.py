@@ -57,7 +57,7 @@ SCHEMA_GET: Final = Builtin(
     controls=(BRANCH, SNAPSHOT),
     output=shown(
         base_iri=said(STRING, "Instances are <base_iri>/<Type>/<id>."),
-        vocabulary=said(STRING, "What the empty prefix stands for in SPARQL."),
+        vocabulary=said(STRING, "The IRI of the empty prefix in SPARQL."),
         digest=said(STRING, "Changes whenever a type does."),
         types=listed(
             shown(
@@ -97,20 +97,20 @@ GRAPH_SNAPSHOT: Final = Builtin(
     name="graph_snapshot",
     title="Graph snapshot",
     description=(
-        "Tell what the graph holds: how many instances of each type, which commit it is at, and "
-        "the digest of its schema. Use it first to get an overview, and before a write to learn "
-        "the head that you can pass as expected_head. With branch it looks at that branch, with "
-        "snapshot (a commit id from commit_list) at the past. Counts of a type include the types "
-        "that extend it. For the fields of a type use schema_get."
+        "Get an overview of the graph: how many instances of each type, which commit it is at, "
+        "and the digest of its schema. Use it first, and before a write to get the head to pass "
+        "as expected_head. With branch it shows that branch, with snapshot (a commit id from "
+        "commit_list) the past. Counts of a type include the types that extend it. For the "
+        "fields of a type use schema_get."
     ),
     controls=(BRANCH, SNAPSHOT),
     output=shown(
         graph=STRING,
         branch=said(MAYBE_STRING, "The branch; null at a past commit."),
         snapshot=said(MAYBE_STRING, "The past commit; null on a branch."),
-        head=said(STRING, "The commit that this is the state of; empty before the first."),
+        head=said(STRING, "The commit of this state; empty before the first."),
         schema=said(STRING, "The digest of the types."),
-        nodes=said(INTEGER, "How many instances there are in all."),
+        nodes=said(INTEGER, "The total number of instances."),
         types=listed(shown(type=STRING, count=INTEGER, description=STRING)),
     ),
     hints=READER,
@@ -135,13 +135,12 @@ GRAPH_HEALTH: Final = Builtin(
     name="graph_health",
     title="Graph health",
     description=(
-        "Tell whether this knowledge graph serves requests. Takes no arguments. Returns "
-        "status ('ok'; 'read_only' when nothing can be written; 'behind' when the log has lost "
-        "data and can only be read), the project and graph that you are talking to, the server's "
-        "version, and "
-        "head, the id of the newest commit on main (empty before the first, and for those who may "
-        "not read main). Cheap; use it to "
-        "check the connection. For counts and types use graph_snapshot."
+        "Check whether this knowledge graph serves requests. Takes no arguments. Returns status "
+        "('ok'; 'read_only' when nothing can be written; 'behind' when the log has lost data "
+        "and can only be read), the project and graph that you are talking to, the server's "
+        "version, and head, the id of the newest commit on main (empty before the first, or if "
+        "you may not read main). Cheap; use it to check the connection. For counts and types "
+        "use graph_snapshot."
     ),
     output=shown(
         status={"type": "string", "enum": ["ok", "read_only", "behind"]},

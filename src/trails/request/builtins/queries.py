@@ -93,15 +93,15 @@ GRAPH_QUERY: Final = Builtin(
     name="graph_query",
     title="Query with SPARQL",
     description=(
-        "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The empty "
-        "prefix stands for this graph's own classes and fields, so no PREFIX line is needed: "
-        "'SELECT ?x ?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } LIMIT 20' "
-        'with params {"value": "…"}. rdf:, rdfs:, xsd:, owl: and skos: are declared too, and '
-        "<TypeName/id> is an instance. Call schema_get first to learn classes and fields. "
-        "Pass values in params, never glued into the text. Only reads; SERVICE and FROM are not "
-        "available; time, memory and rows are limited. Returns columns and rows; when rows were "
-        "cut off, truncated is true and notice says how to go on; notice also names what in "
-        "the text can't match anything."
+        "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The "
+        "empty prefix stands for this graph's own classes and fields, so no PREFIX line is "
+        "needed: 'SELECT ?x ?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } "
+        'LIMIT 20\' with params {"value": "…"}. rdf:, rdfs:, xsd:, owl: and skos: are declared '
+        "too, and <TypeName/id> is an instance. Call schema_get first to learn classes and "
+        "fields. Pass values in params, never concatenated into the text. Only reads; SERVICE "
+        "and FROM are not available; time, memory and rows are limited. Returns columns and "
+        "rows; when rows were cut off, truncated is true and notice says how to go on; notice "
+        "also names what in the text can't match anything."
     ),
     fields=(
         field("query", "The SPARQL text.", required=True, min_length=1),
@@ -246,12 +246,12 @@ STORED_QUERY_LIST: Final = Builtin(
     title="List stored queries",
     description=(
         "List the queries that the authors of this graph have stored, ready to be run by name "
-        "with stored_query_run. filter keeps those whose name or description holds a text; "
-        "detail_level is names, summary (with descriptions) or full (with the JSON Schema of the "
-        "parameters and the columns of the result)."
+        "with stored_query_run. filter keeps those whose name or description contains a text; "
+        "detail_level is names, summary (with descriptions) or full (with the JSON Schema of "
+        "the parameters and the columns of the result)."
     ),
     fields=(
-        field("filter", "A text that the name or the description holds.", max_length=200),
+        field("filter", "A text to find in the name or description.", max_length=200),
         field(
             "detail_level",
             "How much to show of each.",
@@ -265,7 +265,7 @@ STORED_QUERY_LIST: Final = Builtin(
                 name=STRING,
                 optional={
                     "description": STRING,
-                    "changes_data": said(BOOLEAN, "Whether running it makes a commit."),
+                    "changes_data": said(BOOLEAN, "Whether running it creates a commit."),
                     "params": said({"type": "object"}, "JSON Schema of its parameters."),
                     "columns": listed(STRING),
                 },

@@ -159,21 +159,19 @@ GRAPH_LOAD: Final = Builtin(
     title="Load data",
     description=(
         "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
-        "every problem is reported with its line. The default format is ndjson, one JSON object a "
-        "line: "
-        '{"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
-        '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an edge; '
-        "schema_get has the names. "
-        "mode says what happens to "
-        "what is there: merge updates by key and adds, append only adds and refuses what exists, "
-        "overwrite also deletes instances of the loaded types that are not in the data. To load "
-        "into a new branch name it in branch and say in from where it begins; without from, a "
-        "missing branch is an error. Returns the commit and how many nodes there were."
+        "every problem is reported with its line. The default format is ndjson, one JSON object "
+        'a line: {"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
+        '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an '
+        "edge; schema_get has the names. mode sets what happens to existing data: merge updates "
+        "by key and adds, append only adds and refuses what exists, overwrite also deletes "
+        "instances of the loaded types that are not in the data. To load into a new branch name "
+        "it in branch and say in from where it begins; without from, a missing branch is an "
+        "error. Returns the commit and how many nodes there were."
     ),
     fields=(
         field("data", "The text to load.", required=True),
-        field("format", "How it is written.", default="ndjson", one_of=list(FORMATS)),
-        field("mode", "What becomes of what is there.", default="merge", one_of=get_args(Mode)),
+        field("format", "The format of the text.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "What happens to existing data.", default="merge", one_of=get_args(Mode)),
         field("type", "For csv: the type of the rows.", max_length=100),
         field("branch", "The branch to load into.", default="main", max_length=100),
         field(
@@ -189,9 +187,9 @@ GRAPH_LOAD: Final = Builtin(
         branch=STRING,
         commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
         changed=BOOLEAN,
-        nodes=said(INTEGER, "How many nodes the data gave."),
-        deleted=said(INTEGER, "How many nodes are gone (mode overwrite)."),
-        forked=said(BOOLEAN, "Whether the branch was made for it."),
+        nodes=said(INTEGER, "The number of nodes in the data."),
+        deleted=said(INTEGER, "The number of nodes deleted (mode overwrite)."),
+        forked=said(BOOLEAN, "Whether the branch was created."),
         replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
     ),
     hints=WRITER,

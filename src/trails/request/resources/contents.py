@@ -51,7 +51,7 @@ from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
 
 _LONGEST: Final = 500
-"""Characters of a label; the first text of a type may be a whole report."""
+"""The longest label in characters."""
 
 
 class ListItem(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ class ListItem(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content]:
-    """A page and, where more follow, a note that says how much was shown and what continues."""
+    """A page and, if more follow, a note with the number shown and the next address."""
     kg = ctx.kg
     descriptor = kg.schema.by_name[address.type]
     selection = Selection(
@@ -87,7 +87,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
 
 
 def _handle(kg: GraphSession, row: NodeState, place: ReadPoint) -> str:
-    """What reads the instance as it is shown here: its own IRI means ``main``."""
+    """The address of an instance on this branch; its own IRI leads to ``main``."""
     if place == HERE:
         return kg.iri(row.handle)
     return format_address(InstanceAddress(row.type, row.id, place))
@@ -103,14 +103,14 @@ def _describe_rest(following: str, address: ListAddress, shown: int, total: int 
 
 
 class Labels:
-    """What instances are called: by the value of their type's label field, else by their id."""
+    """Labels of instances: the value of the type's label field, or the id."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._fields: dict[str, tuple[str, Callable[..., str]]] = {}
 
     def of(self, row: NodeState) -> str:
-        """One instance's label."""
+        """The label of an instance."""
         known = self._fields.get(row.type)
         if known is None:
             known = self._fields[row.type] = self._field(row.type)
@@ -132,7 +132,7 @@ class Labels:
 
 
 def condition_of(descriptor: TypeDescriptor, clause: Clause) -> Condition:
-    """A filter as a condition, its value in the field's type; references stay as they are."""
+    """A filter as a condition, with its value in the field's type; references stay unchanged."""
     field = descriptor.by_name.get(clause.field)
     if field is None:
         hint = suggest(clause.field, descriptor.by_name)
@@ -159,7 +159,7 @@ def _value_of(field: PredicateDescriptor, text: str) -> object:
 
 
 def _refuse_impossible(field: PredicateDescriptor, value: object) -> None:
-    """Refuse a value that the field can't have, for which nothing would ever be found."""
+    """Refuse a value that the field can't have: it would never match."""
     one = msgspec.structs.replace(field, type=field.type.scalar, min_count=0, max_count=1)
     errors: list[FieldError] = []
     compile_field(one, {}, stored=False)(value, field.name, errors)
@@ -173,7 +173,7 @@ def _refuse_impossible(field: PredicateDescriptor, value: object) -> None:
 
 
 def _mismatch(field: PredicateDescriptor, text: str, expected: str) -> ValidationError:
-    """A filter's value is not of the field's datatype."""
+    """The error for a filter value of the wrong datatype."""
     datatype = expected_datatype(field)
     message = f"{field.name} is compared with {shorten(text)}, which is not {expected}"
     error = ValidationError([FieldError(field.name, "datatype", message, text, datatype)])
@@ -183,7 +183,7 @@ def _mismatch(field: PredicateDescriptor, text: str, expected: str) -> Validatio
 
 
 def expected_datatype(field: PredicateDescriptor) -> str:
-    """How a filter's value is typed: an XML Schema datatype, or the type that a reference has."""
+    """The datatype of a filter value: an XML Schema datatype, or the target type of a reference."""
     scalar = field.type.scalar
     if scalar.row is None:
         return str(scalar)
@@ -217,13 +217,13 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
     "Float": _read_number,
     "Bool": _read_bool,
 }
-"""Text → JSON value, for the kinds whose JSON form is no string."""
+"""Text → JSON value, for kinds whose JSON form is not a string."""
 
 
 ACTIVITIES: Final = 50
 COMMITS: Final = 20
 _LOOKED_AT: Final = 2000
-"""Activities among which those of one actor are looked for."""
+"""Activities that are searched for those of one actor."""
 
 Doctor = Callable[[], Report]
 
@@ -231,7 +231,7 @@ Doctor = Callable[[], Report]
 def read_document(
     service: GraphService, ctx: GraphContext, address: DocumentAddress, doctor: Doctor
 ) -> object:
-    """A document's content."""
+    """The content of a document."""
     if address.name == "doctor":
         return _health(doctor())
     return _DOCUMENTS[address.name](service, ctx, address.place)
@@ -284,7 +284,7 @@ def _branches(service: GraphService, ctx: GraphContext, place: ReadPoint) -> obj
 
 
 def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
-    """Who did what; an actor without the right to administer sees its own calls."""
+    """The latest activities and commits; without the Admin right, only the own activities."""
     del place
     graph, access = service.graph, ctx.access
     if access.may("Admin", MAIN):
@@ -341,7 +341,7 @@ def _health(report: Report) -> object:
 
 
 def read_query(registry: Registry, offered: Mapping[str, StoredQuery], name: str) -> object:
-    """What one of the stored queries that a caller is offered does and takes."""
+    """The description and parameters of a stored query."""
     query = offered.get(name)
     if query is None:
         hint = suggest(name, offered) if offered else "this graph has none"

@@ -47,15 +47,15 @@ from trails.request.entries import Rights, of_capability, of_queries, of_query
 NO_TYPES: Final = (
     "there are none yet: the first write or 'trails serve' stores what the project declares"
 )
-"""What is said beside an unknown type where no type is known."""
+"""The hint for an unknown type if there are no types."""
 ON_MAIN: Final[frozenset[Document]] = frozenset({"schema", "stats", "kg/types"})
-"""Documents that are about the branch on which they are read."""
+"""Documents about the branch on which they are read."""
 _QUERY_TEMPLATE: Final = f"{SCHEME}queries/{{name}}"
 _PLACED: Final = (f"{SCHEME}branch/", f"{SCHEME}at/")
 
 
 def offered_queries(registry: Registry, rights: Rights) -> Mapping[str, StoredQuery]:
-    """The stored queries that are shown to a caller, by name."""
+    """The stored queries that a caller may use, by name."""
     return {
         name: query
         for name, query in registry.queries.items()
@@ -66,7 +66,7 @@ def offered_queries(registry: Registry, rights: Rights) -> Mapping[str, StoredQu
 def offered_capabilities(
     registry: Registry, rights: Rights, graph: str
 ) -> Mapping[str, Capability]:
-    """The capabilities that a caller can call, by id."""
+    """The capabilities that a caller may use, by id."""
     declared = rights.declared(registry)
     return {
         name: each
@@ -77,7 +77,7 @@ def offered_capabilities(
 
 
 def offers_document(rights: Rights, name: Document) -> bool:
-    """Whether a document exists for an actor, where it names no branch."""
+    """Whether a document without a branch exists for an actor."""
     if name == "doctor":
         return rights.passes(rights.gate("Admin"))
     if name in ON_MAIN:
@@ -86,7 +86,7 @@ def offers_document(rights: Rights, name: Document) -> bool:
 
 
 def offer_resources(rights: Rights, registry: Registry, graph: str) -> ResourceList:
-    """What an actor is listed: types of ``main``, documents, and templates."""
+    """The resources of an actor: types of ``main``, documents, and templates."""
     every = project_resources(rights.schema(MAIN))
     reads = rights.passes(rights.gate("Read"))
     asks = _asks(rights, registry, graph)
@@ -106,7 +106,7 @@ def offer_resources(rights: Rights, registry: Registry, graph: str) -> ResourceL
 
 
 def offered_roots(rights: Rights, registry: Registry, graph: str) -> tuple[str, ...]:
-    """How the URIs begin that exist for an actor."""
+    """The beginnings of URIs that exist for an actor."""
     documents = {name for name in _NAMES if offers_document(rights, name)}
 
     def offers(root: str) -> bool:
@@ -123,7 +123,7 @@ def offered_roots(rights: Rights, registry: Registry, graph: str) -> tuple[str, 
 
 
 def _asks(rights: Rights, registry: Registry, graph: str) -> bool:
-    """Whether any stored query is shown to an actor."""
+    """Whether an actor may use any stored query."""
     queries = (each for each in registry.queries.values() if each.expose)
     return rights.passes(of_queries(queries, graph))
 
@@ -140,14 +140,14 @@ _DOCUMENTS: Final[Mapping[str, Document]] = {SCHEME + name: name for name in _NA
 
 
 MOST: Final = 100
-"""Values that one answer may have, as MCP says."""
+"""The most values in one answer (MCP)."""
 
 Open = Callable[[ReadPoint], GraphContext]
-"""Give a context at a place."""
+"""Opens a context at a branch or commit."""
 
 
 class Typed(msgspec.Struct, frozen=True):
-    """A variable, what was typed of its value, and the variables that have one already."""
+    """A variable, the typed part of its value, and the variables that are already set."""
 
     variable: str
     value: str
@@ -155,7 +155,7 @@ class Typed(msgspec.Struct, frozen=True):
 
 
 class CompletionSource(msgspec.Struct, frozen=True):
-    """Everything that a value can be completed to, for one actor."""
+    """The possible values of variables, for one actor."""
 
     seen: RefResolver
     offered: ResourceList
@@ -166,7 +166,7 @@ class CompletionSource(msgspec.Struct, frozen=True):
 def complete_variable(
     graph: Graph, known: CompletionSource, template: str, typed: Typed
 ) -> Completions:
-    """Values for one variable, the nearest first."""
+    """Values for one variable, nearest first."""
     variable, value, given = typed.variable, typed.value, typed.given
     _check_template(known.offered, template, variable)
     if len(value) > MAX_URI_BYTES:
@@ -230,13 +230,13 @@ def _place(given: Mapping[str, str]) -> ReadPoint:
 def _descriptor(
     ctx: GraphContext, template: str, given: Mapping[str, str]
 ) -> TypeDescriptor | None:
-    """The type that a template speaks of: its own, or the one that was chosen."""
+    """The type of a template: fixed, or chosen by a variable."""
     name = template.partition("kg/")[2].replace("{", "/").replace("?", "/").partition("/")[0]
     return ctx.kg.schema.by_name.get(name or given.get("type", ""))
 
 
 def _conditions(descriptor: TypeDescriptor, value: str) -> Completions:
-    """``field=`` first, then the values of fields that have a choice."""
+    """Complete ``field=`` first, then the values of fields with a choice."""
     name, equals, start = value.partition("=")
     if not equals:
         comparable = [
@@ -261,7 +261,7 @@ def _choices(field: PredicateDescriptor) -> list[str]:
 
 
 def _commits(graph: Graph, seen: RefResolver, value: str) -> Completions:
-    """The newest commits or, once something is typed, those that begin so."""
+    """The newest commits or, if something was typed, those that begin with it."""
     descent = seen.descent()
     if not value:
         newest = (each.id for each in graph.log.newest() if descent is None or descent.sees(each))
@@ -278,20 +278,20 @@ def _starting(value: str, known: Iterable[str]) -> Completions:
 
 
 def _bounded(found: list[str]) -> Completions:
-    """What may be one more than is shown; the number of all is known where it is not."""
+    """At most ``MOST`` values; the total is known only if there are no more."""
     if len(found) > MOST:
         return Completions(tuple(found[:MOST]), None, True)
     return Completions(tuple(found), len(found))
 
 
 _PATIENCE: Final = 1.0
-"""Seconds between two looks at the policies, whose changes are not announced."""
+"""Seconds between two checks of the policies, whose changes are not announced."""
 
 
 def listen_to_lists(
     service: GraphService, authority: Authorizer, changed: Callable[[], None]
 ) -> Callable[[], None]:
-    """Call ``changed`` on this event loop after every such change; the result ends that."""
+    """Call ``changed`` on this event loop when lists may have changed; the result stops that."""
     loop = asyncio.get_running_loop()
 
     def hear(what: Registry | BranchChange) -> None:
@@ -302,7 +302,7 @@ def listen_to_lists(
         with suppress(RuntimeError):  # the loop has ended, and its listeners with it
             loop.call_soon_threadsafe(changed)
 
-    looking = _Looking(loop, authority, changed)
+    looking = _PolicyPoll(loop, authority, changed)
     stops = (service.cell.listen(hear), service.graph.feed.listen(hear), looking.stop)
 
     def stop() -> None:
@@ -312,8 +312,8 @@ def listen_to_lists(
     return stop
 
 
-class _Looking:
-    """Looks at the version of the policies, again and again."""
+class _PolicyPoll:
+    """Polls the version of the policies."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, authority: Authorizer, changed: Callable[[], None]
@@ -332,5 +332,5 @@ class _Looking:
             self._changed()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._timer.cancel()

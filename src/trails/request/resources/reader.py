@@ -1,8 +1,8 @@
-"""Reader: what can be read by URI, and reading it.
+"""Reader: list and read resources by URI.
 
 A URI is parsed (``model.uris``), its branch or commit is found, and the answer is made from
-rows of the node index: no instance of a class is built on the way. What takes microseconds
-runs on the event loop; the rest in a thread.
+rows of the node index without building instances. Reads of microseconds run on the event loop,
+the rest in a thread.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ from trails.request.threads import Threads
 
 READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
-"""For those who may read nothing."""
+"""The list of an actor that may not read."""
 _TYPES: Final = "kg"
 _CHEAP_LIMIT: Final = 200
 _CHEAP_OFFSET: Final = 1000
 _LISTS: Final = 1024
-"""Lists that are remembered, one an actor."""
+"""Cached lists, one for each actor."""
 _SCHEMAS: Final = 64
-"""Schemas, of branches and of the past, that are ready to be written with."""
+"""Cached JSON-LD writers, one for each schema."""
 _REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
-"""What a caller can have as often as it likes, without any right."""
+"""Failures that a caller can cause at any rate without a right: summed up in activities."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -90,7 +90,7 @@ class Reader:
         threads: Threads,
         doctor: Doctor | None = None,
     ) -> None:
-        """``doctor`` examines the graph; without one, what can be seen from here is examined."""
+        """``doctor`` examines the graph and its folder; None: only the graph is examined."""
         self._service = service
         self._authority = authority
         self._threads = threads
@@ -112,7 +112,7 @@ class Reader:
     # --- what there is -------------------------------------------------------------------
 
     def resources(self, actor: Actor) -> ResourceList:
-        """What an actor may read: a list of each type, built-in documents, and templates."""
+        """The resources of an actor: a list of each type, built-in documents, and templates."""
         rights = self._authority.rights(actor)
         if not rights.unrestricted:
             version = rights.branches_version, self._service.registry.version
@@ -154,9 +154,9 @@ class Reader:
             return _failure(error, READ)
 
     def record(self, call: CallRecord, found: Sequence[Content] | Failure | None, uri: str) -> None:
-        """Leave an activity: which URI was read, without the values of its filter.
+        """Record an activity with the URI, without the values of its filter.
 
-        ``found`` is None where the read was cancelled.
+        ``found`` is None if the read was cancelled.
         """
         start = uri[:MAX_URI_BYTES]
         shown = start.partition("?")[0] if start.isprintable() else shorten(start)
@@ -169,7 +169,7 @@ class Reader:
             activities.end(call, "cancelled" if found is None else "ok", shown)
 
     def _is_quick(self, address: Address) -> bool:
-        """Whether a read takes so little time that handing it to a thread would take more."""
+        """Whether a read takes less time than handing it to a thread."""
         if not isinstance(address, InstanceAddress | ListAddress):
             return False
         if not _is_open(self._service.graph, address.place):
@@ -221,14 +221,14 @@ class Reader:
 
 
 def _missing(kg: GraphSession, address: InstanceAddress) -> str:
-    """What to say of an instance that does not exist: some that do, with ids like it."""
+    """The message for an instance that does not exist, with similar ids."""
     listing = format_address(ListAddress(address.type, address.place))
     missing = kg.describe_missing(address.type, address.id)
     return f"{missing} ({listing} lists all)"
 
 
 def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> None:
-    """Refuse what does not exist for an actor, where no branch or commit is named."""
+    """Refuse an address without a branch or commit that does not exist for an actor."""
     if isinstance(address, DocumentAddress):
         if not offers_document(rights, address.name):
             root, _, name = address.name.rpartition("/")
@@ -240,7 +240,7 @@ def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> 
 
 
 def _is_open(graph: Graph, place: ReadPoint) -> bool:
-    """Whether a branch or snapshot is at hand."""
+    """Whether a branch or snapshot is open."""
     if place is HERE:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
@@ -261,7 +261,7 @@ def _json(uri: str, value: object) -> Content:
 
 
 def _failure(error: Exception, doing: str) -> Failure:
-    """What does not exist is unknown here: a URI is a name, and this one names nothing."""
+    """The failure of a read; what does not exist is ``unknown``, because a URI is a name."""
     failure = failure_of(error, doing)
     if isinstance(error, NotFoundError):
         return msgspec.structs.replace(failure, kind="unknown")

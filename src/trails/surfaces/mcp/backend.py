@@ -1,4 +1,4 @@
-"""The interface that the MCP surface needs: one graph, for callers that are already resolved.
+"""The interface that the MCP surface needs: one graph, for authenticated callers.
 
 The request kernel implements it; tests implement it in a dozen lines, which proves that this
 package depends on nothing else.
@@ -17,16 +17,16 @@ from trails.model.uris import Completions, Content, ResourceList
 
 
 class Watch(Protocol):
-    """Changes that one subscriber is due, coalesced: never more than it watches."""
+    """The pending changes of one subscriber, coalesced: never more than it watches."""
 
     wake: Callable[[], None]
-    """Called on the event loop when something is due; the opener of the watch sets it."""
+    """Called on the event loop when a change is pending; set by the opener of the watch."""
 
     def take(self) -> Sequence[str]:
         """The URIs that changed since they were last taken, as they were subscribed."""
 
     def add(self, uri: str) -> Failure | None:
-        """Watch another URI; the reason where that can't be."""
+        """Watch another URI, or return the refusal."""
 
     def remove(self, uri: str) -> None:
         """Stop watching a URI."""
@@ -47,7 +47,7 @@ class McpBackend(Protocol):
         """The version of the server."""
 
     def instructions(self, actor: Actor) -> str:
-        """For a model that has never seen this server: what it is and where to begin."""
+        """Instructions for a model that has never seen this server."""
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
@@ -56,19 +56,19 @@ class McpBackend(Protocol):
         """The input schema of a tool for any actor, or None; for internal use, never sent."""
 
     def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
-        """Admit an actor before its large request is parsed; or why that can't be now.
+        """Admit an actor before its large request is parsed, or refuse it.
 
         The call that is made while the manager is entered is not counted again.
         """
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool. Never raises but for cancellation."""
+        """Call a tool. Never raises except for cancellation."""
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read."""
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI. Never raises but for cancellation."""
+        """Read a URI. Never raises except for cancellation."""
 
     async def complete(
         self, actor: Actor, template: str, variable: str, value: str, given: Mapping[str, str]
@@ -79,7 +79,7 @@ class McpBackend(Protocol):
         """Why a URI can't be watched, or None."""
 
     def watch(self, actor: Actor, uris: Sequence[str]) -> Watch | Failure:
-        """Watch some URIs, each checked before; the reason where there are too many."""
+        """Watch some URIs, each checked before, or return the refusal if there are too many."""
 
     def listen(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call ``changed`` on the event loop when lists may change; returns how to stop."""
+        """Call ``changed`` on the event loop when lists may have changed; the result stops that."""

@@ -1,7 +1,8 @@
 """The caller of a request, and tokens inside messages.
 
-Over HTTP the front has resolved the caller; over a stream each message is resolved here. A
-stream has no headers, so a client sends its token in its client info. The token is removed before
+Over HTTP the front has authenticated the caller; over a stream each message is authenticated
+(``Callers``, implemented by ``request.authenticate``). A stream has no headers, so a client sends
+its token in its client info. The token is removed before
 other code sees the message, also on HTTP, where it is ignored.
 """
 
@@ -26,17 +27,17 @@ _REVISIONS: Final = frozenset({None, *(revision.encode() for revision in LEGACY)
 
 
 class Callers(Protocol):
-    """Resolves the actor of each message of one stream."""
+    """Authenticates each message of one stream."""
 
     @property
     def default_token(self) -> Secret | None:
-        """The token of messages that carry none."""
+        """The token of messages without one."""
 
     async def resolve(self, token: Secret | None, *, begins: bool) -> Actor | Failure:
-        """Who sends a message; ``token`` is what it carries, ``begins`` that a session begins."""
+        """The sender of a message with this token; ``begins``: the message starts a session."""
 
     def is_current(self, actor: Actor) -> bool:
-        """Whether an actor that was resolved before would be resolved again."""
+        """Whether the credential of an actor is still valid."""
 
 
 def caller_of(scope: Scope) -> Actor:
@@ -46,7 +47,7 @@ def caller_of(scope: Scope) -> Actor:
 
 
 def actor_of(context: Context) -> Actor:
-    """The caller of a request: resolved anew each time, also within a session."""
+    """The caller of a request; within a session, each request has its own."""
     return LOCAL if context.request is None else caller_of(context.request.scope)
 
 
@@ -58,7 +59,7 @@ def is_legacy(scope: Scope) -> bool:
 def name_caller(scope: Scope) -> Scope:
     """Pass the caller to the SDK, which binds a session to the user that started it.
 
-    That is the credential and not the actor: another one may permit less.
+    The user is the credential, not the actor: another credential may permit less.
     """
     actor = caller_of(scope)
     token = AccessToken(token="", client_id=actor.name, subject=actor.credential, scopes=[])
@@ -70,10 +71,10 @@ _SAID: Final = _MEMBER.encode()
 
 
 def take_bearer(message: object) -> Secret | None:
-    """The token that a message carries; the message is left without it.
+    """Remove the token from a message, and return it.
 
-    One that is not a text, or not the same in all places, counts as an empty, hence
-    invalid, token.
+    A token that is not a text, or differs between places, becomes an empty one, which is
+    invalid.
     """
     begins = isinstance(message, dict) and message.get("method") == "initialize"
     said = [_bearer(given) for given, counts in _take(message) if counts or begins]
@@ -85,9 +86,9 @@ def take_bearer(message: object) -> Secret | None:
 
 
 def without_bearer(body: Body, presented: Secret | None = None) -> Body:
-    """A body without the token that its client info carries; one elsewhere is refused.
+    """Remove the token from the client info of a body; refuse one elsewhere.
 
-    ``presented`` came with the request; it is looked for by its text.
+    ``presented`` is the token of the request; it is found by its text.
     """
     suspect = _SAID in body or holds_token(body, presented)
     if not suspect and not may_hide(body, presented):  # also the member's name could be hidden
@@ -99,7 +100,7 @@ def without_bearer(body: Body, presented: Secret | None = None) -> Body:
     taken = _take(message)
     if has_token(message, body, presented):
         raise BodyError(400, MISPLACED)
-    # What a suspect body says twice, and so only once, is in the text of it all the same.
+    # The text of a suspect body may still have a token in a member that was repeated.
     return encode(message) if taken or suspect else body
 
 
@@ -110,7 +111,7 @@ def has_token(message: object, line: Body, presented: Secret | None) -> bool:
 
 
 def _take(message: object) -> list[tuple[object, bool]]:
-    """What client infos say of authorization, which is gone then; whether that always counts."""
+    """Remove the authorization of client infos; return each, with whether it always counts."""
     params = message.get("params") if isinstance(message, dict) else None
     if not isinstance(params, dict):
         return []

@@ -51,7 +51,7 @@ class ProtocolError(msgspec.Struct, frozen=True):
 
 
 class ErrorResult(msgspec.Struct, frozen=True):
-    """A tool's result that says what went wrong."""
+    """A tool's error result."""
 
     result: Json
 
@@ -82,14 +82,14 @@ def conceal(error: BaseException) -> Failure:
 
 
 def _is_result(kind: FailureKind, revision: str, validation: ValidationErrors) -> bool:
-    """Whether a model gets to read it."""
+    """Whether a failure becomes an error result, which models read."""
     if kind == "validation":
         return validation == "tool"
     return kind == "semantic" or (kind == "denied" and revision in MODERN)
 
 
 def _code(failure: Failure, revision: str, asked: Asked) -> int:
-    """The number of a protocol error."""
+    """The code of a protocol error."""
     if asked == "resource":
         if failure.kind == "unknown" or failure.code == "not_found":
             return INVALID_PARAMS if revision in MODERN else RESOURCE_NOT_FOUND
@@ -99,7 +99,7 @@ def _code(failure: Failure, revision: str, asked: Asked) -> int:
 
 
 def _error_result(failure: Failure) -> Json:
-    """Text that is complete in itself, because hosts drop everything else of an error."""
+    """An error result whose text is complete, because hosts drop everything else."""
     message, data = _clean(failure.message), _ready(failure.data)
     text = f"{message}\n{encode(data).decode()}" if data else message
     return {
@@ -116,7 +116,7 @@ def _clean(text: str) -> str:
 
 
 def _ready(data: Mapping[str, object]) -> Json:
-    """Data that can be encoded, or nothing: a failure must not fail."""
+    """The data if it can be encoded, or None: reporting a failure must not fail."""
     try:
         ready: Json = msgspec.json.decode(encode(data))
     except (TypeError, ValueError, RecursionError, OverflowError):

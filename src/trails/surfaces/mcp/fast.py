@@ -105,9 +105,9 @@ class Ticket(msgspec.Struct):
     id: int | str
     method: Method
     name: str
-    """Of the tool, or the URI; empty where lists are asked for."""
+    """The name of the tool, or the URI; empty for lists."""
     arguments: dict[str, Any]
-    """Of the tool, or what is listened to."""
+    """The arguments of the tool, or the subjects of a subscription."""
 
 
 _NO_PARAMS: Final = _Params()
@@ -115,15 +115,15 @@ _decode: Final = msgspec.json.Decoder(_Request).decode
 
 
 class Envelopes:
-    """Admits requests, and remembers envelopes that were valid before."""
+    """Admits requests, and caches valid envelopes."""
 
     def __init__(self) -> None:
         self._known: BoundedCache[tuple[str, Method, bytes], bool] = BoundedCache(_MAX_KNOWN)
         self._plain_names: BoundedCache[tuple[bytes, ...], bool] = BoundedCache(_MAX_KNOWN)
-        """Names of headers that came together before, and leave no doubt."""
+        """Sets of header names that were checked before."""
 
     def admit(self, headers: Headers, body: Body, *, is_scanned: bool = False) -> Ticket | None:
-        """A ticket for a request that leaves no doubt; one that was scanned is not too deep."""
+        """A ticket for an unambiguous request, or None; ``is_scanned``: its depth was checked."""
         found = self._read(headers)
         if found is None:
             return None
@@ -149,7 +149,7 @@ class Envelopes:
         return ticket
 
     def _read(self, headers: Headers) -> Mapping[bytes, bytes] | None:
-        """Headers by name; None where one that counts is there twice, or is not known here."""
+        """Headers by name; None if one that matters is repeated or unknown."""
         found = dict(headers)
         names = tuple(found)
         if len(names) != len(headers):
@@ -164,7 +164,7 @@ class Envelopes:
         return found
 
     def _is_plain(self, ticket: Ticket, meta: bytes) -> bool:
-        """Whether ``_meta`` is what the revision asks for, and no wish that only the SDK grants."""
+        """Whether ``_meta`` fits the revision, and asks for nothing that only the SDK does."""
         if _PROGRESS in meta:
             rest = _without_progress(meta)
             if rest is None:
@@ -182,10 +182,10 @@ class Envelopes:
 
 
 def _without_progress(raw: bytes) -> bytes | None:
-    """``_meta`` without its progress token, or None where that is none.
+    """``_meta`` without its progress token; None if the token is invalid.
 
-    Nothing here reports progress, and an answer in one piece has no place for it; so a token
-    changes nothing. Many clients send one with every call.
+    No progress is reported here, so the token changes nothing; many clients send one with every
+    call.
     """
     try:
         meta = parse(raw)
@@ -199,7 +199,7 @@ def _without_progress(raw: bytes) -> bytes | None:
 
 
 def _ticket(revision: str, request: _Request) -> Ticket | None:
-    """The parameters that a method takes, or None where some are missing or too many."""
+    """A ticket with the parameters of a method; None if some are missing or unknown."""
     method, params = request.method, request.params or _NO_PARAMS
     name, uri, arguments = params.name, params.uri, params.arguments
     if method == "subscriptions/listen" or params.notifications is not None:
@@ -222,7 +222,7 @@ def _listen_ticket(revision: str, request: _Request, params: _Params) -> Ticket 
 
 
 def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
-    """Whether the headers say what the body says."""
+    """Whether the headers match the body."""
     if found.get(b"mcp-method") != ticket.method.encode():
         return False
     if ticket.method == "tools/list":
@@ -236,7 +236,7 @@ def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
 
 
 def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
-    """Whether the SDK accepts a ``_meta``, and it holds no wish that only the SDK grants."""
+    """Whether the SDK accepts a ``_meta`` that asks for nothing that only the SDK does."""
     try:
         meta = parse(raw)
     except ValueError:
@@ -261,12 +261,12 @@ _MAX_TOOLS: Final = 4096
 
 
 class FastResponse(NamedTuple):
-    """What is sent."""
+    """A response."""
 
     status: int
     body: bytes
     lacking: str = ""
-    """The scope that the caller would need."""
+    """The scope that the caller lacks."""
 
 
 class FastPath:
@@ -286,7 +286,7 @@ class FastPath:
         )
 
     def read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> Ticket | None:
-        """A ticket for a request that leaves no doubt, or None; in any thread."""
+        """A ticket for an unambiguous request, or None; may run in any thread."""
         return self._envelopes.admit(scope["headers"], body, is_scanned=is_scanned)
 
     def takes(self, ticket: Ticket) -> bool:
@@ -330,7 +330,7 @@ class FastPath:
         return FastResponse(status, encode(message), lacking_scope(message))
 
     def _list(self, revision: str, tools: ToolList) -> bytes:
-        """The tools, encoded once a version and revision."""
+        """The encoded list of tools, cached by version and revision."""
         key = (tools.version, revision)
         encoded = self._lists.get(key)
         if encoded is None:
@@ -340,7 +340,7 @@ class FastPath:
         return encoded
 
     def _is_mirrored(self, name: str) -> bool:
-        """Whether a tool has arguments that are repeated in headers, which the SDK compares."""
+        """Whether a tool has arguments that are repeated in headers; the SDK compares those."""
         schema = self._backend.schema_of(name)
         if schema is None:
             return False

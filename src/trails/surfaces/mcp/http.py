@@ -109,7 +109,7 @@ class McpApp:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Be open for requests."""
+        """Accept requests."""
         async with AsyncExitStack() as open_:
             await open_.enter_async_context(self._stateless.run())
             if self._sessions is not None:
@@ -119,7 +119,7 @@ class McpApp:
             yield
 
     def end_streams(self) -> None:
-        """Let every open stream finish; a server that waits for them can then close."""
+        """End all open streams, so that the server can stop."""
         self._subscriptions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,7 +135,7 @@ class McpApp:
             await refuse(send, 405, _POST, [(b"allow", allowed)])
 
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer on a path of the HTTP+SSE transport, where it was asked for."""
+        """Answer on a path of the HTTP+SSE transport, if that is enabled."""
         if self._sse is None:
             await refuse(send, 404, _NO_SSE)
         elif scope["path"].endswith(STREAM):
@@ -197,7 +197,7 @@ class McpApp:
             await self._ask_sdk(scope, posted, receive, send)
 
     async def _ask_sdk(self, scope: Scope, posted: _Posted, receive: Receive, send: Send) -> None:
-        """Let the SDK answer; it sees JSON that is sound, and headers without white space."""
+        """Let the SDK answer; it gets valid JSON, and headers without white space."""
         message = parse_body(posted.body) if posted.message is None else posted.message
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
         replayed = Replay(posted.body, receive)
@@ -216,6 +216,6 @@ class McpApp:
         await self._stateless.handle_request(scope, receive, Reencoder(scope, send))
 
     def _schema_of(self, name: str) -> Mapping[str, object] | None:
-        """The schema of a tool that the caller may use; asked before there is a context."""
+        """The schema of a tool that the caller may use; called before there is a context."""
         tools = self._backend.tools(_caller.get()).tools
         return next((tool.input_schema for tool in tools if tool.name == name), None)

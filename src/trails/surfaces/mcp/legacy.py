@@ -62,7 +62,7 @@ class SseTransport:
             await self._server.run(read, write, self._server.create_initialization_options())
 
     async def take(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a message of a session."""
+        """Handle a message of a session."""
         if scope["method"] != "POST":
             await refuse(send, 405, "Method not allowed; use POST.", [(b"allow", b"POST")])
             return
@@ -78,7 +78,7 @@ class SseTransport:
             await refuse_body(send, error)
 
     async def _take_large(self, scope: Scope, body: Body, receive: Receive, send: Send) -> None:
-        """Take a large message; its sender is admitted before anything is parsed."""
+        """Handle a large message; its sender is admitted before anything is parsed."""
         actor = caller_of(scope)
         admitted = self._backend.reserve(actor)
         if isinstance(admitted, Failure):
@@ -101,7 +101,7 @@ def _read_large(scope: Scope, body: Body) -> Body:
 
 
 def _read(scope: Scope, body: Body) -> Body:
-    """The message of a body, without a token, if it is sound."""
+    """The message of a valid body, without its token."""
     body = without_bearer(body, scope.get(PRESENTED_KEY))
     parse_body(body)
     return body
@@ -121,7 +121,7 @@ class LegacySessions:
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Keep sessions."""
+        """Run the session manager."""
         async with self._manager.run():
             yield
 

@@ -23,7 +23,7 @@ STEP_UP: Final = 403
 
 
 def lacking_scope(message: object) -> str:
-    """The scope for want of which a message is an error; empty for any other message."""
+    """The missing scope that an error message reports; empty for other messages."""
     error = message.get("error") if isinstance(message, dict) else None
     if not isinstance(error, dict) or error.get("code") != SCOPE:
         return ""
@@ -32,7 +32,7 @@ def lacking_scope(message: object) -> str:
 
 
 def challenge(scope: Scope, lacking: str) -> list[tuple[bytes, bytes]]:
-    """The header that asks for a scope; none where it would not help."""
+    """The header that asks for a scope; empty if that would not help."""
     ask = scope.get(CHALLENGE_KEY) if lacking else None
     header = ask(lacking) if ask is not None else None
     return [(b"www-authenticate", header)] if header else []
@@ -58,14 +58,14 @@ async def send_json(send: Send, status: int, body: bytes, more: Headers | None =
 
 
 async def refuse_body(send: Send, error: BodyError) -> None:
-    """Say why a body is not taken; what is left of it is not read either."""
+    """Refuse a body; the rest of it is not read."""
     more = [] if error.status == 400 else [(b"connection", b"close")]
     message = error_message(None, error.code, error.message)
     await send_json(send, error.status, encode(message), more)
 
 
 async def refuse_unread(send: Send, failure: Failure) -> None:
-    """Say why a request is not even parsed; its id is not known."""
+    """Refuse a request that was not parsed; its id is unknown."""
     mapped = map_failure(failure, DEFAULT_REVISION, "protocol", "resource")
     assert not isinstance(mapped, ErrorResult)  # noqa: S101 - no tool was called
     message = error_message(None, mapped.code, mapped.message, mapped.data)
@@ -75,12 +75,12 @@ async def refuse_unread(send: Send, failure: Failure) -> None:
 
 
 async def refuse(send: Send, status: int, message: str, more: Headers | None = None) -> None:
-    """Say what to send instead of what is not taken here."""
+    """Refuse a request, with what to send instead."""
     await send_json(send, status, encode(error_message(None, INVALID_REQUEST, message)), more)
 
 
 class Reencoder:
-    """A ``send`` that gives JSON responses their one encoding; streams pass as they are."""
+    """A ``send`` that encodes JSON responses again; streams pass unchanged."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
@@ -89,7 +89,7 @@ class Reencoder:
         self._parts: list[bytes] = []
 
     async def __call__(self, message: Message) -> None:
-        """Hold a JSON response until it is whole, then send it."""
+        """Collect a JSON response until it is complete, then send it."""
         if message["type"] == "http.response.start" and _is_json(message["headers"]):
             self._start = message
         elif self._start is None:

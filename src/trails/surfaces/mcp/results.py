@@ -26,7 +26,7 @@ def list_tools(tools: ToolList) -> Json:
 
 
 def add_alias(result: Json) -> None:
-    """Repeat each tool's kind under the top-level key, which no schema of MCP knows."""
+    """Repeat each tool's kind under a top-level key, which is not in MCP's schemas."""
     for tool in result["tools"]:
         tool[ALIAS] = tool["_meta"][TOOL_META]
 
@@ -54,7 +54,7 @@ def show_contents(contents: Iterable[Content]) -> Json:
 
 
 def show_success(text: str, structure: object) -> Json:
-    """The result of ``tools/call``: structure, and the same as text."""
+    """The result of ``tools/call``: structured content, and the same as text."""
     return {
         "content": [{"type": "text", "text": text}],
         "structuredContent": structure,
@@ -144,7 +144,7 @@ def shape(server: Server[Any], method: str, revision: str, result: Json) -> Json
 
 
 class Splices:
-    """The results of one revision, ready to be filled in."""
+    """Templates of the results of one revision."""
 
     def __init__(self, server: Server[Any], revision: str) -> None:
         called = encode(

@@ -48,13 +48,13 @@ _HINTS: Final[Mapping[CacheableMethod, CacheHint]] = {
     "server/discover": _FRESH,
 }
 _GREETINGS: Final = frozenset({"initialize", "server/discover"})
-"""What a server says of itself depends on who asks, so it is put in here."""
+"""Methods whose results contain instructions, which depend on the caller."""
 _TO_COME: Final = "…"
-"""Where that is put."""
+"""The placeholder for the instructions."""
 
 
 class RequestHandlers:
-    """What the SDK calls: one method a request of the protocol."""
+    """The handlers that the SDK calls, one for each request of the protocol."""
 
     def __init__(
         self, backend: McpBackend, actor_of: ActorOf, validation: ValidationErrors
@@ -112,7 +112,7 @@ class RequestHandlers:
         return show_completions(completions)
 
     def _show(self, outcome: Outcome, context: Context) -> Json:
-        """A tool's result: structure, and the same as text."""
+        """A tool's result: structured content, and the same as text."""
         if isinstance(outcome, Failure):
             mapped = map_failure(outcome, context.protocol_version, self._validation)
             if isinstance(mapped, ErrorResult):
@@ -152,7 +152,7 @@ def build_server(
 
 
 class MessageGuard:
-    """Middleware of every message: lets only known errors out, and completes results."""
+    """Middleware of every message: passes only known errors on, and completes results."""
 
     def __init__(self, backend: McpBackend, actor_of: ActorOf) -> None:
         self._backend = backend
@@ -177,21 +177,21 @@ class MessageGuard:
 
 
 def _introduce(result: HandlerResult, instructions: str) -> HandlerResult:
-    """Add the instructions for this caller to a greeting."""
+    """Add the caller's instructions to a result."""
     if isinstance(result, BaseModel):
         return result.model_copy(update={"instructions": instructions})
     return result if result is None else {**result, "instructions": instructions}
 
 
 def error_of(failure: Failure, context: Context) -> MCPError:
-    """A failure where there is no ``isError``."""
+    """The protocol error of a failure, for methods without ``isError``."""
     mapped = map_failure(failure, context.protocol_version, "protocol", "resource")
     assert not isinstance(mapped, ErrorResult)  # noqa: S101 -- such requests have none
     return MCPError(mapped.code, mapped.message, mapped.data)
 
 
 def _refuse_params(method: str, error: ValidationError) -> MCPError:
-    """Say which parameters of a request are wrong."""
+    """The error for invalid parameters."""
     wrong = [
         {"field": ".".join(map(str, one["loc"])), "message": one["msg"]}
         for one in error.errors(include_url=False, include_context=False, include_input=False)
@@ -201,6 +201,6 @@ def _refuse_params(method: str, error: ValidationError) -> MCPError:
 
 
 def _refuse_cursor(params: types.PaginatedRequestParams) -> None:
-    """Lists are one page, so no cursor was ever given out."""
+    """Refuse a cursor: lists have one page."""
     if params.cursor is not None:
         raise MCPError(INVALID_PARAMS, "invalid cursor: this list has one page; omit the cursor")

@@ -1,8 +1,8 @@
 """One session of newline-delimited JSON-RPC: stdio, or a local socket.
 
-A line that is not JSON gets a JSON-RPC error, where the SDK's own loop would drop it. The actor
-of every message is resolved anew, by a token in its client info, which is removed first; without
-a valid token the answer is an error.
+A line that is not JSON gets a JSON-RPC error, where the SDK's own loop would drop it. Every message
+is authenticated by the token in its client info, which is removed first; without a valid token the
+answer is an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SendLine = Callable[[bytes], Awaitable[None]]
 """Takes a line without its newline."""
 
 GRACE: Final = 2.0
-"""Seconds that calls in flight get when the input ends."""
+"""Seconds that running calls have when the input ends."""
 
 _CANCELLED: Final = "notifications/cancelled"
 _ENDED: Final = Failure(
@@ -88,7 +88,7 @@ async def serve_stream(
 
 
 class _Session:
-    """The two directions of one session, and what it still owes."""
+    """The two directions of one session, and its unanswered requests."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class _Session:
         self._subscriptions = subscriptions
         self._turn = anyio.Lock()
         self._owed: dict[str | int | None, Actor] = {}
-        """Requests that are not answered yet, and whose they are."""
+        """The actor of each unanswered request."""
         self._late: set[str | int | None] = set()
-        """Those whose credential ended before."""
+        """Unanswered requests whose credential has ended."""
         self._settled = anyio.Event()
 
     async def pump_in(self, stream: _Read) -> None:
-        """Lines to messages, until the input ends and what was asked is answered."""
+        """Read lines until the input ends and all requests are answered."""
         async with stream:
             while (line := await self._receive()) is not None:
                 message = await self._understand(line)
@@ -123,7 +123,7 @@ class _Session:
                     await self._settled.wait()
 
     async def pump_out(self, stream: _Written) -> None:
-        """Messages to lines."""
+        """Write messages as lines."""
         async with stream:
             async for session_message in stream:
                 message = session_message.message
@@ -143,15 +143,15 @@ class _Session:
             await self._write(message.model_dump(by_alias=True, exclude_unset=True))
 
     def actors(self) -> set[Actor]:
-        """Who waits for an answer."""
+        """The actors of unanswered requests."""
         return set(self._owed.values())
 
     def end_those_of(self, actors: set[Actor]) -> None:
-        """Give some of them none."""
+        """Answer the requests of some actors with an error."""
         self._late.update(id_ for id_, actor in self._owed.items() if actor in actors)
 
     async def _understand(self, line: bytes) -> SessionMessage | None:
-        """The message of a line, with its sender; a line that is none is answered here."""
+        """The message of a line, with its sender; an invalid line is answered here."""
         line = line.strip()
         if not line:
             return None
@@ -188,7 +188,7 @@ class _Session:
             await self._write(_refusal(message.id, failure))
 
     def _forget(self, message: JSONRPCNotification) -> None:
-        """A request that is taken back is not answered."""
+        """Don't answer a cancelled request."""
         taken_back = cancelled_request_id_from_params(message.params)
         if taken_back is not None:
             self._owed.pop(taken_back, None)

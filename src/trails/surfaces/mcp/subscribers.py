@@ -20,7 +20,7 @@ TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
 
 MAX_SUBSCRIBERS: Final = 10_000
-"""Streams and connections of one transport that may subscribe."""
+"""The most subscribers of one transport."""
 
 
 class Event(NamedTuple):
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
 
 class Subscriber:
-    """What one is due; ``wake`` is called when there is something to take, and at the end."""
+    """The pending notifications of one subscriber; ``wake`` reports the first, and the end."""
 
     __slots__ = ("_all", "_lists", "_seen", "_watch", "actor", "ended", "wake")
 
@@ -49,10 +49,10 @@ class Subscriber:
         self._watch = watch
         lists = {TOOLS_CHANGED: asked.tools, RESOURCES_CHANGED: asked.resources}
         self._seen = {each: all_.version(each, actor) for each, wanted in lists.items() if wanted}
-        """The lists that it subscribes to, at the version last reported."""
+        """The last reported version of each list that it subscribes to."""
         self._lists: dict[str, None] = {}
         self.ended = False
-        """Nothing will follow what is due now."""
+        """Whether nothing follows the pending notifications."""
         self.wake: Callable[[], None] = _do_nothing
         if watch is not None:
             watch.wake = self._wake
@@ -69,7 +69,7 @@ class Subscriber:
         return due
 
     def compare(self) -> None:
-        """The lists may have changed: find out which did, for this actor."""
+        """Find the lists that have changed for this actor."""
         for method, seen in self._seen.items():
             version = self._all.version(method, self.actor)
             if version != seen:
@@ -79,7 +79,7 @@ class Subscriber:
             self.wake()
 
     def add(self, uri: str) -> Failure | None:
-        """Watch another URI, which was checked before; the reason where there are too many."""
+        """Watch another URI, which was checked before, or refuse it if there are too many."""
         if self._watch is not None:
             return self._watch.add(uri)
         watch = self._all.watch(self.actor, [uri])
@@ -95,19 +95,19 @@ class Subscriber:
             self._watch.remove(uri)
 
     def end(self) -> None:
-        """Let the transport send what is due, and finish."""
+        """Let the transport send pending notifications, and finish."""
         self.ended = True
         self.wake()
 
     def revoke(self) -> None:
-        """Discard what is due and end, because the credential is no longer valid."""
+        """Discard pending notifications and end: the credential is no longer valid."""
         self._seen.clear()
         self._lists.clear()
         self._drop_watch()
         self.end()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Stop watching everything."""
         self._all.forget(self)
         self._drop_watch()
 
@@ -118,7 +118,7 @@ class Subscriber:
 
 
 class Subscribers:
-    """All subscribers of one backend; one listener hears of its lists for all of them."""
+    """All subscribers of one backend; they share one listener for changes of lists."""
 
     def __init__(self, backend: McpBackend) -> None:
         self._backend = backend
@@ -129,7 +129,7 @@ class Subscribers:
         return len(self._open)
 
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
-        """A subscriber for URIs that were checked before; the reason where there are too many."""
+        """A subscriber for URIs that were checked before, or the refusal if there are too many."""
         if len(self._open) >= MAX_SUBSCRIBERS:
             many = f"too many open streams (the limit is {MAX_SUBSCRIBERS}); close one or try later"
             return Failure("budget", "limit", many)
@@ -153,7 +153,7 @@ class Subscribers:
         return self._backend.resources(actor).version
 
     def forget(self, subscriber: Subscriber) -> None:
-        """A subscriber is gone."""
+        """Remove a subscriber."""
         self._open.pop(subscriber, None)
         if not self._open:
             self._stop()
@@ -165,7 +165,7 @@ class Subscribers:
             subscriber.end()
 
     def actors(self) -> set[Actor]:
-        """On whose behalf there are subscribers."""
+        """The actors of all subscribers."""
         return {subscriber.actor for subscriber in self._open}
 
     def end_those_of(self, actors: set[Actor]) -> None:
@@ -188,7 +188,7 @@ PAUSE: Final = 1.0
 
 
 async def sweep(is_current: IsCurrent, *kinds: Lasting) -> None:
-    """Stop what goes on for actors that are not current any more, until cancelled."""
+    """Until cancelled, end the work of actors whose credential is no longer valid."""
     while True:
         await asyncio.sleep(PAUSE)
         for each in kinds:

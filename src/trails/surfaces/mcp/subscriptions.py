@@ -55,10 +55,10 @@ from trails.surfaces.mcp.subscribers import (
 from trails.surfaces.mcp.wire import LEGACY, Json
 
 MAX_URIS: Final = 10_000
-"""URIs that one stream may ask for; what it may have is for the backend to say."""
+"""The most URIs in one request; the backend may allow fewer."""
 
 _CHANNEL: Final = "trails.channel"
-"""Where a connection keeps what it is due."""
+"""The key of a connection's channel in its state."""
 _EVENTS: Final[dict[str, ServerEvent]] = {
     TOOLS_CHANGED: ToolsListChanged(),
     RESOURCES_CHANGED: ResourcesListChanged(),
@@ -76,7 +76,7 @@ _ANOTHER: Final = (
 
 
 class Subscriptions:
-    """Everything that watches one backend through one transport."""
+    """The subscriptions to one backend through one transport."""
 
     def __init__(self, backend: McpBackend) -> None:
         self._backend = backend
@@ -89,7 +89,7 @@ class Subscriptions:
         return len(self._subscribers)
 
     def register(self, server: Server[Any], actor_of: ActorOf, *, sessions: bool) -> None:
-        """Let a server handle subscriptions; those of older revisions where it has sessions."""
+        """Register the handlers of a server; those of older revisions only with sessions."""
         handlers = SubscriptionHandlers(self, actor_of)
         server.add_request_handler(
             "subscriptions/listen", types.SubscriptionsListenRequestParams, handlers.listen
@@ -113,12 +113,12 @@ class Subscriptions:
         server.create_initialization_options = advertise  # type: ignore[method-assign]  # sessions ask without options
 
     def end(self) -> None:
-        """Let every stream send what is due, and end with its result; none is opened any more."""
+        """End all streams after their pending notifications; no new one is opened."""
         self._ended = True
         self._subscribers.end()
 
     def actors(self) -> set[Actor]:
-        """On whose behalf something is watched."""
+        """The actors of all subscriptions."""
         return self._subscribers.actors()
 
     def end_those_of(self, actors: set[Actor]) -> None:
@@ -130,7 +130,7 @@ class Subscriptions:
     def honour(
         self, actor: Actor, uris: Collection[str], *, tools: bool, resources: bool
     ) -> Asked | Failure:
-        """What of a request will be delivered: URIs that can't be watched are left out."""
+        """The granted part of a request: without the URIs that can't be watched."""
         if len(uris) > MAX_URIS:
             many = (
                 f"a stream can watch at most {MAX_URIS} URIs, not {len(uris)}; watch types instead"
@@ -141,7 +141,7 @@ class Subscriptions:
         return Asked(watched, tools, resources)
 
     def open(self, actor: Actor, asked: Asked) -> Subscriber | Failure:
-        """A subscriber; it ends at once where everything does."""
+        """A subscriber; it ends at once if the transport is ending."""
         subscriber = self._subscribers.open(actor, asked)
         if self._ended and not isinstance(subscriber, Failure):
             subscriber.end()
@@ -154,7 +154,7 @@ class Subscriptions:
         return self._backend.refuse_watch(actor, uri)
 
     def legacy_channel(self, connection: Connection, actor: Actor) -> LegacyChannel | Failure:
-        """What a connection is due; it hears of changed lists from now on."""
+        """The channel of a connection, which is notified of changed lists from now on."""
         found: LegacyChannel | None = connection.state.get(_CHANNEL)
         if found is not None:
             return found if found.actor == actor else Failure("semantic", "conflict", _ANOTHER)
@@ -173,7 +173,7 @@ class Subscriptions:
 
     @contextmanager
     def stream(self, session: str, send: Send) -> Iterator[Send]:
-        """While a session's GET is served: notifications wait until it is open."""
+        """While the GET of a session is open, send its notifications there."""
         opened = False
 
         def open_() -> None:
@@ -201,7 +201,7 @@ class Subscriptions:
 
 
 class SubscriptionHandlers:
-    """What the SDK calls: one method a request of the protocol."""
+    """The handlers that the SDK calls, one for each request of the protocol."""
 
     def __init__(self, subscriptions: Subscriptions, actor_of: ActorOf) -> None:
         self._subscriptions = subscriptions
@@ -267,7 +267,7 @@ class SubscriptionHandlers:
 
 
 class LegacyChannel:
-    """A connection of an older revision: sends what is due on its channel."""
+    """The notification channel of a connection of an older revision."""
 
     def __init__(self, connection: Connection, subscriber: Subscriber, *, ready: bool) -> None:
         self._connection = connection
@@ -298,11 +298,11 @@ class LegacyChannel:
         self._unsent.pop(Event(UPDATED, uri), None)
 
     def interrupt(self) -> None:
-        """The channel is closed; the last notifications may not have arrived."""
+        """The channel was closed; the last notifications may be lost."""
         self._ready, self._interrupted = False, True
 
     def resume(self) -> None:
-        """The channel is open again; what may have been lost is sent again."""
+        """The channel is open again; send notifications again that may be lost."""
         if self._interrupted:
             self._unsent.update(dict.fromkeys(map(Event, _EVENTS)))
             self._unsent.update(dict.fromkeys(Event(UPDATED, uri) for uri in self._uris))
@@ -310,7 +310,7 @@ class LegacyChannel:
         self._wake()
 
     def close(self) -> None:
-        """The connection has ended."""
+        """End with the connection."""
         self._subscriber.close()
         if self._sending is not None:
             self._sending.cancel()
@@ -346,7 +346,7 @@ class LegacyChannel:
 
 
 def _acknowledgement(asked: Asked, meta: Json) -> types.SubscriptionsAcknowledgedNotification:
-    """The first message of a stream: what will be delivered."""
+    """The first message of a stream: which notifications will be sent."""
     return types.SubscriptionsAcknowledgedNotification(
         params=types.SubscriptionsAcknowledgedNotificationParams(
             notifications=types.SubscriptionFilter.model_validate(honoured(asked)), _meta=meta
@@ -355,7 +355,7 @@ def _acknowledgement(asked: Asked, meta: Json) -> types.SubscriptionsAcknowledge
 
 
 def honoured(asked: Asked) -> Json:
-    """What is delivered, as the acknowledgement says it: what is not is left out."""
+    """The granted subjects, as the acknowledgement lists them."""
     shown: Json = {}
     if asked.tools:
         shown["toolsListChanged"] = True
@@ -373,7 +373,7 @@ def _notification(event: Event, meta: Json) -> types.ServerNotification:
 
 
 def connection_of(context: Context) -> Connection:
-    """The connection of a request; the SDK's context leads there by a private name alone."""
+    """The connection of a request; the SDK has no public name for it."""
     return context.session._connection  # noqa: SLF001 - see above; a guard test pins it
 
 
@@ -384,14 +384,14 @@ def _error(failure: Failure, context: Context) -> MCPError:
 
 
 async def _refuse_without_session(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Say why there is no ``resources/subscribe`` here."""
+    """The error for ``resources/subscribe`` without sessions."""
     if ctx.method in _LEGACY_METHODS and ctx.protocol_version in LEGACY:
         raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
     return await call_next(ctx)
 
 
 KEEPALIVE_SECONDS: Final = 15.0
-"""A stream that says nothing for so long may be cut by a proxy."""
+"""Seconds of silence after which a proxy might cut a stream."""
 
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
@@ -401,7 +401,7 @@ _HEADERS: Final = [
 ]
 _PING: Final = b": ping\r\n\r\n"
 _MARK: Final = "\x00"
-"""Where the id of a subscription is put in."""
+"""The placeholder for the id of a subscription."""
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ MODERN: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
 """Revisions whose requests carry their own envelope."""
 
 DEFAULT_REVISION: Final = DEFAULT_NEGOTIATED_VERSION
-"""What an absent version header means."""
+"""The revision of requests without a version header."""
 
 PREFIX: Final = "dev.trails/"
 TOOL_META: Final = PREFIX + "tool"
@@ -42,5 +42,5 @@ def error_message(id_: object, code: int, message: str, data: object = None) -> 
 
 
 def plain(mapping: Mapping[str, object]) -> Json:
-    """A mapping as the dictionary that the SDK's models ask for."""
+    """A mapping as a dictionary, which the SDK's models require."""
     return dict(mapping)

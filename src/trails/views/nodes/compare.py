@@ -20,7 +20,15 @@ import msgspec
 
 from trails.model.types import Schema
 from trails.views.nodes.file import marks
-from trails.views.nodes.layers import FOREVER, ROOT, ROOT_NAME, UNFINISHED, Arm, Layers, arms_of
+from trails.views.nodes.layers import (
+    FOREVER,
+    ROOT,
+    ROOT_NAME,
+    UNFINISHED,
+    Layers,
+    LayerSql,
+    layer_sql_of,
+)
 from trails.views.nodes.rows import Docs, Extract, all_slots, docs_of, unseal
 
 _HANDLES: Final = 200
@@ -97,8 +105,8 @@ class States:
     def documents(self, name: str) -> Iterator[tuple[str, bytes]]:
         """(handle, document) of all nodes of a state, in the order of handles."""
         parts = [
-            self._db.execute(f"SELECT n.handle, n.doc FROM {arm.handled()}1 ORDER BY n.handle")  # noqa: S608
-            for arm in self._arms(name)
+            self._db.execute(f"SELECT n.handle, n.doc FROM {sql.handled()}1 ORDER BY n.handle")  # noqa: S608
+            for sql in self._layer_sql(name)
         ]
         return merge(*parts, key=itemgetter(0))
 
@@ -108,17 +116,17 @@ class States:
         wanted = list(found)
         for at in range(0, len(wanted), _HANDLES):
             some = wanted[at : at + _HANDLES]
-            for arm in self._arms(name):
+            for sql in self._layer_sql(name):
                 query = (
-                    f"SELECT n.handle, n.doc FROM {arm.handled()}"  # noqa: S608
+                    f"SELECT n.handle, n.doc FROM {sql.handled()}"  # noqa: S608
                     f"n.handle IN ({marks(len(some))})"
                 )
                 for handle, doc in self._db.execute(query, some):
                     found[handle].append(doc)
         return found
 
-    def _arms(self, name: str) -> tuple[Arm, ...]:
-        return arms_of(self.lineage(name))
+    def _layer_sql(self, name: str) -> tuple[LayerSql, ...]:
+        return layer_sql_of(self.lineage(name))
 
     # --- what may be different ---------------------------------------------------------
 
@@ -189,15 +197,15 @@ class States:
         self, name: str, place: tuple[int, int, int], until: int | None, handle: str
     ) -> bool:
         """Whether a state shows a version, or reads keys that belong to none."""
-        for arm in self._arms(name):
-            if arm.layer != place[0] or (until is None) != (not arm.fixed):
+        for sql in self._layer_sql(name):
+            if sql.layer != place[0] or (until is None) != (not sql.fixed):
                 continue
             if handle:
-                query = f"SELECT 1 FROM {arm.noded()}n.nid = ? AND n.seq = ?"  # noqa: S608
-            elif arm.fixed:
-                query = f"SELECT 1 FROM {arm.keyed()}k.nid = ? AND k.seq = ?"  # noqa: S608
+                query = f"SELECT 1 FROM {sql.noded()}n.nid = ? AND n.seq = ?"  # noqa: S608
+            elif sql.fixed:
+                query = f"SELECT 1 FROM {sql.keyed()}k.nid = ? AND k.seq = ?"  # noqa: S608
             else:
-                return not arm.needs_node
+                return not sql.needs_node
             if self._db.execute(query, place[1:]).fetchone() is not None:
                 return True
         return False

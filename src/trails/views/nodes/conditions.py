@@ -22,7 +22,7 @@ from trails.model.nodes import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import Arm
+from trails.views.nodes.layers import LayerSql
 from trails.views.nodes.rows import (
     LONG,
     MISSING,
@@ -326,16 +326,16 @@ LOOKUPS: Final[Mapping[str, Lookup]] = {
 }
 
 
-Check = Callable[[Arm], str]
+Check = Callable[[LayerSql], str]
 
 
-class Unseen(msgspec.Struct, frozen=True):
+class HiddenRows(msgspec.Struct, frozen=True):
     """Conditions on a node ``k``, and their values; empty where everything is seen."""
 
     checks: tuple[Check, ...] = ()
     values: tuple[object, ...] = ()
     edges: bool = False
-    """Whether single edges are out of sight, and not whole types alone."""
+    """Whether single edges are hidden, and not whole types alone."""
 
     def __bool__(self) -> bool:
         """Whether anything is left out."""
@@ -344,7 +344,7 @@ class Unseen(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls, index: NodeIndex, schema_filter: SchemaFilter, descriptor: TypeDescriptor
-    ) -> Unseen:
+    ) -> HiddenRows:
         """What is left out of the lists of a type."""
         checks: list[Check] = []
         values: list[object] = []
@@ -366,16 +366,16 @@ class Unseen(msgspec.Struct, frozen=True):
         return cls(tuple(checks), tuple(values), edges=bool(partial))
 
 
-NOTHING: Final = Unseen()
+NOTHING: Final = HiddenRows()
 
 
-def _outside(arm: Arm) -> str:
-    del arm
+def _outside(sql: LayerSql) -> str:
+    del sql
     return "NOT (k.nid >= ? AND k.nid < ?)"
 
 
-def _not_among(arm: Arm) -> str:
-    return f"NOT {arm.among()}"
+def _not_among(sql: LayerSql) -> str:
+    return f"NOT {sql.among()}"
 
 
 def first_handles(

@@ -24,57 +24,11 @@ from trails.log.storage import bytes_of, connect, connect_read_only, give_back_s
 from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
-from trails.views.nodes.rows import all_slots
+from trails.views.nodes.rows import DRAFT_TABLES, TABLES, all_slots
 
 INDEX_FORMAT: Final = 4
 TYPE_BITS: Final = 44
 """A node number is its type's number, then a counter: a type is one range of rows."""
-
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS types (
-    tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
--- the root layer as it is now
-CREATE TABLE IF NOT EXISTS nodes (
-    nid INTEGER PRIMARY KEY, handle TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, doc BLOB NOT NULL
-);
-CREATE TABLE IF NOT EXISTS keys (
-    sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
-) WITHOUT ROWID;
--- other layers, and what the root held when one of them left it
-CREATE TABLE IF NOT EXISTS rows (
-    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
-    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, layer);
-CREATE TABLE IF NOT EXISTS row_keys (
-    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
-    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS hides (
-    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS hides_layer ON hides (layer);
--- the tree of layers, their names, and how many nodes they have
-CREATE TABLE IF NOT EXISTS layers (
-    layer INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
-    seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS refs (
-    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lives (
-    layer INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (layer, tid)
-) WITHOUT ROWID;
--- earlier commits that changed a node
-CREATE TABLE IF NOT EXISTS past (
-    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
-) WITHOUT ROWID;
--- keys of a large write, which are put in order at its end
-CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
-"""
 
 _UNUSABLE: Final = {
     None,
@@ -83,30 +37,6 @@ _UNUSABLE: Final = {
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
 """What SQLite says of tables that are not ours, of texts that are none, and of bad sectors."""
-_DRAFT_TABLES: Final = """
-CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
-CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
-CREATE TEMP TABLE rows (
-    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
-    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
-) WITHOUT ROWID;
-CREATE INDEX temp.rows_handle ON rows (handle, layer);
-CREATE TEMP TABLE row_keys (
-    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
-    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
-) WITHOUT ROWID;
-CREATE TEMP TABLE hides (
-    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
-) WITHOUT ROWID;
-CREATE TEMP TABLE refs (
-    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TEMP TABLE past (
-    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
-) WITHOUT ROWID;
-"""
-"""Of a draft: SQLite takes a name without a database for these before the file's own."""
-
 _ROWS: Final = 100
 """Rows that one statement inserts at most."""
 _SOME: Final = 16
@@ -146,7 +76,7 @@ class NodeFile:
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
         self._memory_lock = threading.RLock()
-        self.turns = ReadWriteLock()
+        self.rw_lock = ReadWriteLock()
         self._drafting = ReadWriteLock()
         self._idle: list[sqlite3.Connection] = []
         self._writing = False
@@ -200,7 +130,7 @@ class NodeFile:
                 db.execute(_USUAL_CACHE)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if not found:
-                    db.executescript(_TABLES)
+                    db.executescript(TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
         except BaseException:
             db.close()
@@ -215,7 +145,7 @@ class NodeFile:
                 if row is None or row[0] != INDEX_FORMAT:
                     raise CorruptionError("the node index has another format")  # noqa: TRY301
                 if not self._read_only:
-                    db.executescript(_TABLES)
+                    db.executescript(TABLES)
             self._load(db)
         except BaseException:
             db.close()
@@ -252,7 +182,7 @@ class NodeFile:
         """Let a complete file that was made beside this one take its place, durably."""
         with (
             self._drafting.exclusive(),
-            self.turns.exclusive(),
+            self.rw_lock.exclusive(),
             self.errors("replace the node index"),
         ):
             if self._path is None or fresh._path is None:
@@ -285,7 +215,7 @@ class NodeFile:
 
     def close(self) -> None:
         """Close all connections; a reader closed later would remove the next file's WAL."""
-        with self._drafting.exclusive(), self.turns.exclusive(), self._lock:
+        with self._drafting.exclusive(), self.rw_lock.exclusive(), self._lock:
             for reader in self._idle:
                 reader.close()
             self._idle.clear()
@@ -307,7 +237,7 @@ class NodeFile:
             with self._memory_lock, self.errors("read the node index"):
                 yield self.db
             return
-        with self.turns.shared(), self.errors("read the node index"):
+        with self.rw_lock.shared(), self.errors("read the node index"):
             connection = self._borrow()
             try:
                 yield connection
@@ -334,7 +264,7 @@ class NodeFile:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Keep the files in place while they are read."""
-        with self.turns.shared():
+        with self.rw_lock.shared():
             yield
 
     @contextmanager
@@ -363,7 +293,7 @@ class NodeFile:
 
     @contextmanager
     def draft(self) -> Iterator[DraftFile]:
-        """The file as it is now, to be changed without anybody noticing; not in memory.
+        """The file as it is now, to be changed in temporary tables only; not in memory.
 
         Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
         """
@@ -561,7 +491,7 @@ class NodeFile:
     def purge(self) -> int:
         """Drop versions that no layer sees any more; how many rows that freed."""
         freed = 0
-        with self.turns.exclusive(), self.transaction():
+        with self.rw_lock.exclusive(), self.transaction():
             freed += self.layers.sweep(self.db)
             for layer in self.layers:
                 forks = [each.fork for each in self.layers.children(layer.number)]
@@ -589,7 +519,7 @@ class NodeFile:
 
     def compact(self) -> None:
         """Give unused space back and refresh what the planner knows."""
-        with self.turns.exclusive(), self.errors("compact the node index"):
+        with self.rw_lock.exclusive(), self.errors("compact the node index"):
             self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -602,7 +532,7 @@ class NodeFile:
     def give_back_space(self) -> None:
         """Give what the file does not use back to the file system."""
         if self._path is not None:
-            with self.turns.exclusive():
+            with self.rw_lock.exclusive():
                 give_back_space(self.db, self._path, nullcontext())
 
     # --- history of nodes --------------------------------------------------------
@@ -625,7 +555,7 @@ class DraftFile(NodeFile):
             with storage_errors("open the node index"):
                 db.execute("BEGIN")
                 self._load(db)  # the first read fixes the state that all others see
-                for statement in _DRAFT_TABLES.split(";"):
+                for statement in DRAFT_TABLES.split(";"):
                     db.execute(statement)  # 'executescript' would end the transaction
         except BaseException:
             db.close()

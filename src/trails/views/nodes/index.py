@@ -1,6 +1,6 @@
 """NodeIndex: one branch or snapshot in the node file, to read and to write.
 
-Reads go over the arms of its lineage (``layers``). Writes go into its own layer: the
+Reads go over the layers of its lineage (``layers``). Writes go into its own layer: the
 root's tables hold what is there now; a version that a layer grown out of this one
 still sees is kept beside them, closed by the commit that replaced it.
 """
@@ -24,11 +24,19 @@ from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.file import NodeFile, marks
-from trails.views.nodes.layers import FOREVER, ROOT, Arm, Layer, arms_of, draft_arms_of
+from trails.views.nodes.layers import (
+    FOREVER,
+    ROOT,
+    Layer,
+    LayerSql,
+    draft_layer_sql_of,
+    layer_sql_of,
+)
 from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, seal, unseal
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000
+_EMPTY: Final = Schema()
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
@@ -61,11 +69,10 @@ class NodeIndex:
     def __init__(self, file: NodeFile, name: str) -> None:
         self.file = file
         self._name = name
-        self._schema = Schema()
         self._lineage: list[tuple[int, int]] = []
-        self._arms: tuple[Arm, ...] = ()
+        self._layer_sql: tuple[LayerSql, ...] = ()
         self._lookup = ""
-        self.follow(Schema())
+        self.follow(_EMPTY)
 
     @property
     def layer(self) -> Layer:
@@ -87,25 +94,21 @@ class NodeIndex:
         return self.layer.position
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def layer_sql(self) -> tuple[LayerSql, ...]:
         """Where its rows are, nearest first."""
         lineage = self.file.layers.lineage(self.layer.number)
         if lineage != self._lineage:
-            self._lineage, self._arms = lineage, self._arms_of(lineage)
-            self._lookup = _lookup_in(self._arms)
-        return self._arms
+            self._lineage, self._layer_sql = lineage, self._layer_sql_of(lineage)
+            self._lookup = _lookup_in(self._layer_sql)
+        return self._layer_sql
 
-    def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
-        return arms_of(lineage)
-
-    @property
-    def schema(self) -> Schema:
-        """The schema that rows are read and written with."""
-        return self._schema
+    def _layer_sql_of(self, lineage: list[tuple[int, int]]) -> tuple[LayerSql, ...]:
+        return layer_sql_of(lineage)
 
     def follow(self, schema: Schema) -> None:
         """Use this schema, for which the rows are made already."""
-        self._schema = schema
+        self.schema = schema
+        """The schema that rows are read and written with."""
         self.docs = docs_of(schema)
         self._all_slots: Mapping[str, tuple[Slot, ...]] = all_slots(schema)
         self._unique_slots = {
@@ -127,8 +130,8 @@ class NodeIndex:
         return None if row is None else Stored(row[0], row[1], self.state(handle, row[2]), row[3])
 
     def _look_up(self, db: sqlite3.Connection, handle: str) -> tuple[int, int, bytes, int] | None:
-        """The row of a node; one statement for all arms takes a third of the time of one each."""
-        if not self.arms:
+        """The row of a node; one statement for all layers takes a third of the time of one each."""
+        if not self.layer_sql:
             return None
         row: tuple[int, int, bytes, int] | None
         row = next(self.file.rows(db, self._lookup, (handle,)), None)
@@ -138,13 +141,13 @@ class NodeIndex:
         """Those of many nodes that exist, by handle."""
         found: dict[str, Stored] = {}
         for some in batched(handles, _HANDLES):
-            for arm in self.arms:
+            for sql in self.layer_sql:
                 query = (
-                    f"SELECT n.handle, n.nid, n.seq, n.doc FROM {arm.handled()}"  # noqa: S608
+                    f"SELECT n.handle, n.nid, n.seq, n.doc FROM {sql.handled()}"  # noqa: S608
                     f"n.handle IN ({marks(len(some))})"
                 )
                 for handle, nid, seq, doc in with_pauses(self.file.rows(db, query, some)):
-                    found[handle] = Stored(nid, seq, self.state(handle, doc), arm.layer)
+                    found[handle] = Stored(nid, seq, self.state(handle, doc), sql.layer)
         return found
 
     def state(self, handle: str, doc: bytes) -> NodeState:
@@ -167,9 +170,9 @@ class NodeIndex:
     def handles_from(self, db: sqlite3.Connection, start: str, limit: int) -> list[str]:
         """The first few handles that begin so, in order."""
         found: list[str] = []
-        for arm in self.arms:
+        for sql in self.layer_sql:
             query = (
-                f"SELECT n.handle FROM {arm.handled()}"  # noqa: S608
+                f"SELECT n.handle FROM {sql.handled()}"  # noqa: S608
                 "n.handle >= ? AND n.handle < ? ORDER BY n.handle LIMIT ?"
             )
             # Handles are ASCII, and this is the last of it.
@@ -181,9 +184,9 @@ class NodeIndex:
         """The handles of the nodes that have this key in a slot."""
         sid = self.file.slot_number(slot)
         found: list[tuple[int, str]] = []
-        for arm in self.arms:
+        for sql in self.layer_sql:
             query = (
-                f"SELECT k.nid, n.handle FROM {arm.keyed(joined=True)}"  # noqa: S608
+                f"SELECT k.nid, n.handle FROM {sql.keyed(joined=True)}"  # noqa: S608
                 "k.sid = ? AND k.key = ? ORDER BY k.nid LIMIT ?"
             )
             found.extend(self.file.rows(db, query, (sid, key, limit)))
@@ -197,11 +200,11 @@ class NodeIndex:
             next(
                 self.file.rows(
                     db,
-                    f"SELECT count(*) FROM {arm.keyed()}k.sid = ? AND k.key = ?",  # noqa: S608
+                    f"SELECT count(*) FROM {sql.keyed()}k.sid = ? AND k.key = ?",  # noqa: S608
                     (sid, key),
                 )
             )[0]
-            for arm in self.arms
+            for sql in self.layer_sql
         )
 
     def count_keys(
@@ -210,9 +213,9 @@ class NodeIndex:
         """How many nodes have each of these keys in a slot."""
         sid, found = self.file.slot_number(slot), Counter[bytes]()
         for some in batched(keys, _HANDLES):
-            for arm in self.arms:
+            for sql in self.layer_sql:
                 query = (
-                    f"SELECT k.key, count(*) FROM {arm.keyed()}k.sid = ? "  # noqa: S608
+                    f"SELECT k.key, count(*) FROM {sql.keyed()}k.sid = ? "  # noqa: S608
                     f"AND k.key IN ({marks(len(some))}) GROUP BY k.key"
                 )
                 found.update(dict(self.file.rows(db, query, (sid, *some))))
@@ -220,20 +223,20 @@ class NodeIndex:
 
     def crowded_keys(self, db: sqlite3.Connection, slot: str, most: int) -> Iterator[bytes]:
         """The keys that more than ``most`` nodes have in a slot, in order; missing values aside."""
-        sid, arms = self.file.slot_number(slot), self.arms
-        # One arm alone decides by itself; of several, each may have a part of a key's nodes.
-        least = most + 1 if len(arms) == 1 else 1
-        streams = [self._counted_keys(db, arm, sid, least) for arm in arms]
+        sid, layer_sql = self.file.slot_number(slot), self.layer_sql
+        # One layer alone decides by itself; of several, each may have a part of a key's nodes.
+        least = most + 1 if len(layer_sql) == 1 else 1
+        streams = [self._counted_keys(db, sql, sid, least) for sql in layer_sql]
         merged = streams[0] if len(streams) == 1 else merge_sorted(*streams)
         for key, counts in groupby(merged, key=itemgetter(0)):
             if key != MISSING and sum(count for _, count in counts) > most:
                 yield key
 
     def _counted_keys(
-        self, db: sqlite3.Connection, arm: Arm, sid: int, least: int
+        self, db: sqlite3.Connection, sql: LayerSql, sid: int, least: int
     ) -> Iterator[tuple[bytes, int]]:
         query = (
-            f"SELECT k.key, count(*) FROM {arm.keyed()}k.sid = ? AND k.key > ? "  # noqa: S608
+            f"SELECT k.key, count(*) FROM {sql.keyed()}k.sid = ? AND k.key > ? "  # noqa: S608
             "GROUP BY k.key HAVING count(*) >= ? ORDER BY k.key LIMIT ?"
         )
         after = b""
@@ -245,8 +248,8 @@ class NodeIndex:
         """Those of many handles that name a node."""
         found: set[str] = set()
         for some in batched(handles, _HANDLES):
-            for arm in self.arms:
-                query = f"SELECT n.handle FROM {arm.handled()}n.handle IN ({marks(len(some))})"  # noqa: S608
+            for sql in self.layer_sql:
+                query = f"SELECT n.handle FROM {sql.handled()}n.handle IN ({marks(len(some))})"  # noqa: S608
                 found.update(handle for (handle,) in self.file.rows(db, query, some))
         return found
 
@@ -280,9 +283,9 @@ class NodeIndex:
         """Instances of exactly one type, some at a time, those after a number."""
         rows: list[tuple[int, int, str, bytes, int]] = []
         for low, high in self.file.ranges((type_name,)):
-            for arm in self.arms:
+            for sql in self.layer_sql:
                 query = (
-                    f"SELECT n.nid, n.seq, n.handle, n.doc, {arm.layer} FROM {arm.noded()}"  # noqa: S608
+                    f"SELECT n.nid, n.seq, n.handle, n.doc, {sql.layer} FROM {sql.noded()}"  # noqa: S608
                     "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT ?"
                 )
                 rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
@@ -296,7 +299,7 @@ class NodeIndex:
 
     def commit(self, position: Position) -> None:
         """Make the changes and the new position visible, in one step."""
-        self.file.layers.move(self.layer.number, position, self._schema.digest)
+        self.file.layers.move(self.layer.number, position, self.schema.digest)
         self.file.commit()
 
     def put_all(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
@@ -376,7 +379,7 @@ class NodeIndex:
 
     def _changed_ancestors(self, schema: Schema, type_name: str) -> bool:
         """Whether a type extends others in another schema, so that its keys are in other slots."""
-        mine = self._schema
+        mine = self.schema
         known = type_name in mine.by_name and type_name in schema.by_name
         return known and mine.lineage(type_name) != schema.lineage(type_name)
 
@@ -384,7 +387,7 @@ class NodeIndex:
         """The fields of a type that another schema has with other values."""
         found = self._changed.get((schema.digest, type_name))
         if found is None:
-            mine, other = (each.by_name.get(type_name) for each in (self._schema, schema))
+            mine, other = (each.by_name.get(type_name) for each in (self.schema, schema))
             fields = {} if mine is None or other is None else other.by_name
             found = self._changed[schema.digest, type_name] = frozenset(
                 each.name
@@ -449,7 +452,7 @@ class NodeIndex:
         """A node's keys under this schema and those of the layers that see it."""
         keys = set(self._keys(stored.nid, stored.state) if known is None else known)
         for digest in self.file.layers.schemas_above(self.layer.number):
-            if digest != self._schema.digest:
+            if digest != self.schema.digest:
                 keys.update(self._keys_under(self.file.schema_of(digest), stored))
         return keys
 
@@ -617,10 +620,10 @@ class NodeIndex:
             yield from sorted(everything)
             keys: list[tuple[object, ...]] = []
             wanted = {slot.name for slots in self._all_slots.values() for slot in slots}
-            for arm in self.arms:
+            for sql in self.layer_sql:
                 keys += db.execute(
                     "SELECT s.name, k.key, n.handle FROM slots s CROSS JOIN "  # noqa: S608
-                    f"{arm.keyed(joined=True)}k.sid = s.sid"
+                    f"{sql.keyed(joined=True)}k.sid = s.sid"
                 )
             yield from sorted(key for key in keys if key[0] in wanted)
 
@@ -634,15 +637,15 @@ class DraftIndex(NodeIndex):
         """Stand on a layer of the draft's own, which can be written."""
         self._own = self.file.layers.fork(self.file.db, self._name, self.layer.number)
 
-    def _arms_of(self, lineage: list[tuple[int, int]]) -> tuple[Arm, ...]:
-        return draft_arms_of(lineage, -1 if self._own is None else self._own)
+    def _layer_sql_of(self, lineage: list[tuple[int, int]]) -> tuple[LayerSql, ...]:
+        return draft_layer_sql_of(lineage, -1 if self._own is None else self._own)
 
 
-def _lookup_in(arms: Iterable[Arm]) -> str:
+def _lookup_in(layer_sql: Iterable[LayerSql]) -> str:
     """The query for the one row that shows a node."""
     parts = (
-        f"SELECT n.nid, n.seq, n.doc, {arm.layer} FROM {arm.handled()}n.handle = ?1"  # noqa: S608
-        for arm in arms
+        f"SELECT n.nid, n.seq, n.doc, {sql.layer} FROM {sql.handled()}n.handle = ?1"  # noqa: S608
+        for sql in layer_sql
     )
     return f"{' UNION ALL '.join(parts)} LIMIT 1"
 

@@ -5,9 +5,9 @@ those of its parent, which it sees as the parent was at the *fork*. The root is 
 ``main`` and the only one that holds everything. Each branch and snapshot has one layer; making one
 is a row, whatever the size of the graph.
 
-A state is spread over the layers from its own to the root. An *arm* is the share of one of them:
+A state is spread over the layers from its own to the root. A ``LayerSql`` is the share of one:
 its tables, and the conditions under which its rows are seen from here, namely as of the fork and
-not hidden by a nearer layer. ``main`` has one arm without conditions, and its SQL is the plain one.
+not hidden by a nearer layer. ``main`` has one without conditions, and its SQL is the plain one.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Layers:
         self._counted.clear()
 
 
-class Arm(msgspec.Struct, frozen=True):
+class LayerSql(msgspec.Struct, frozen=True):
     """The rows of one layer that can be seen from another."""
 
     layer: int
@@ -302,41 +302,41 @@ class Arm(msgspec.Struct, frozen=True):
         return " AND p.seq = k.seq" if self.fixed else ""
 
 
-def arms_of(lineage: Sequence[tuple[int, int]]) -> tuple[Arm, ...]:
-    """The arms of a state, nearest first."""
-    return _arms_in(lineage, lambda _: "")
+def layer_sql_of(lineage: Sequence[tuple[int, int]]) -> tuple[LayerSql, ...]:
+    """The SQL of each layer of a state, nearest first."""
+    return _layer_sql_in(lineage, lambda _: "")
 
 
-def draft_arms_of(lineage: Sequence[tuple[int, int]], draft: int) -> tuple[Arm, ...]:
-    """As ``arms_of``, where the rows of layer ``draft`` are in temporary tables."""
-    return _arms_in(lineage, lambda layer: "temp." if layer == draft else "main.")
+def draft_layer_sql_of(lineage: Sequence[tuple[int, int]], draft: int) -> tuple[LayerSql, ...]:
+    """As ``layer_sql_of``, where the rows of layer ``draft`` are in temporary tables."""
+    return _layer_sql_in(lineage, lambda layer: "temp." if layer == draft else "main.")
 
 
 Place = Callable[[int], str]
 """Layer → the database that has its tables, as a prefix."""
 
 
-def _arms_in(lineage: Sequence[tuple[int, int]], place: Place) -> tuple[Arm, ...]:
-    arms: list[Arm] = []
+def _layer_sql_in(lineage: Sequence[tuple[int, int]], place: Place) -> tuple[LayerSql, ...]:
+    layer_sql: list[LayerSql] = []
     nearer: dict[str, list[tuple[int, int]]] = {}
     for layer, bound in lineage:
         hidden = _all(*(_hidden(each, some) for each, some in nearer.items()))
         if layer == ROOT:
-            arms.append(_root(bound, hidden))
+            layer_sql.append(_root(bound, hidden))
         if layer != ROOT or bound < NOW:
-            arms.append(_other(layer, bound, hidden, place(layer)))
+            layer_sql.append(_other(layer, bound, hidden, place(layer)))
         nearer.setdefault(place(layer), []).append((layer, bound))
-    return tuple(arms)
+    return tuple(layer_sql)
 
 
-def _root(bound: int, hidden: str) -> Arm:
+def _root(bound: int, hidden: str) -> LayerSql:
     seen = _all(f"n.seq <= {bound}" if bound < NOW else "", hidden.format("n"))
-    return Arm(ROOT, "keys", "nodes", "", "n.nid = k.nid", "", seen, needs_node=bool(seen))
+    return LayerSql(ROOT, "keys", "nodes", "", "n.nid = k.nid", "", seen, needs_node=bool(seen))
 
 
-def _other(layer: int, bound: int, hidden: str, place: str) -> Arm:
+def _other(layer: int, bound: int, hidden: str, place: str) -> LayerSql:
     when = f"{{0}}.until > {bound}" + (f" AND {{0}}.seq <= {bound}" if bound < NOW else "")
-    return Arm(
+    return LayerSql(
         layer,
         f"{place}row_keys",
         f"{place}rows",

@@ -1,4 +1,4 @@
-"""Rows of the node index: documents with the values of a node, and sort keys.
+"""Rows of the node index: its tables, documents with the values of a node, and sort keys.
 
 SQLite keeps no checksums of its pages: a bit that flips inside a value would be answered as if it
 were data. So a document is stored with a checksum of itself and of the handle that it is for.
@@ -20,6 +20,75 @@ import msgspec
 
 from trails.model.caches import LRUCache
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+
+TABLES: Final = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS types (
+    tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+-- the root layer as it is now
+CREATE TABLE IF NOT EXISTS nodes (
+    nid INTEGER PRIMARY KEY, handle TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, doc BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS keys (
+    sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL, PRIMARY KEY (sid, key, nid)
+) WITHOUT ROWID;
+-- other layers, and what the root held when one of them left it
+CREATE TABLE IF NOT EXISTS rows (
+    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rows_handle ON rows (handle, layer);
+CREATE TABLE IF NOT EXISTS row_keys (
+    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS hides (
+    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS hides_layer ON hides (layer);
+-- the tree of layers, their names, and how many nodes they have
+CREATE TABLE IF NOT EXISTS layers (
+    layer INTEGER PRIMARY KEY, parent INTEGER, fork INTEGER NOT NULL,
+    seq INTEGER NOT NULL, head TEXT NOT NULL, schema TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS refs (
+    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lives (
+    layer INTEGER NOT NULL, tid INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (layer, tid)
+) WITHOUT ROWID;
+-- earlier commits that changed a node
+CREATE TABLE IF NOT EXISTS past (
+    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
+) WITHOUT ROWID;
+-- keys of a large write, which are put in order at its end
+CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
+"""
+DRAFT_TABLES: Final = """
+CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
+CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TEMP TABLE rows (
+    layer INTEGER NOT NULL, nid INTEGER NOT NULL, seq INTEGER NOT NULL, until INTEGER NOT NULL,
+    handle TEXT NOT NULL, doc BLOB NOT NULL, PRIMARY KEY (layer, nid, seq)
+) WITHOUT ROWID;
+CREATE INDEX temp.rows_handle ON rows (handle, layer);
+CREATE TEMP TABLE row_keys (
+    layer INTEGER NOT NULL, sid INTEGER NOT NULL, key BLOB NOT NULL, nid INTEGER NOT NULL,
+    seq INTEGER NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (layer, sid, key, nid, seq)
+) WITHOUT ROWID;
+CREATE TEMP TABLE hides (
+    nid INTEGER NOT NULL, layer INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (nid, layer)
+) WITHOUT ROWID;
+CREATE TEMP TABLE refs (
+    name TEXT PRIMARY KEY, layer INTEGER NOT NULL, used INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TEMP TABLE past (
+    handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
+) WITHOUT ROWID;
+"""
+"""Of a draft: SQLite takes a name without a database for these before the file's own."""
 
 _kept: LRUCache[str, Docs] = LRUCache(64)
 _DECODER = msgspec.json.Decoder(dict[str, object])

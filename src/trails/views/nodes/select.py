@@ -28,14 +28,14 @@ from trails.views.nodes.conditions import (
     NOTHING,
     CompiledCondition,
     Compiler,
+    HiddenRows,
     Ranges,
     Test,
-    Unseen,
     Values,
 )
 from trails.views.nodes.file import marks
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import Arm
+from trails.views.nodes.layers import LayerSql
 from trails.views.nodes.rows import MISSING, encoder, escape, handle_key, slot_name
 from trails.views.nodes.scans import (
     Cursor,
@@ -73,7 +73,7 @@ class Found(msgspec.Struct, frozen=True):
 class _Filters(msgspec.Struct, frozen=True):
     """What a walk checks: on keys, in SQL, and on the values of the nodes that are left."""
 
-    checks: tuple[Callable[[Arm], str], ...] = ()
+    checks: tuple[Callable[[LayerSql], str], ...] = ()
     values: tuple[object, ...] = ()
     test: Test | None = None
 
@@ -93,7 +93,7 @@ class Selector:
         if db is index.file.db:
             index.file.put_waiting()
         self._index = index
-        self._arms = index.arms
+        self._layer_sql = index.layer_sql
         self._db = db
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
@@ -129,10 +129,10 @@ class Selector:
         descriptor = self._descriptor(selection)
         family = self._schema.family(descriptor.name)
         tree = self._compiler.compile(selection.type, selection.where)
-        unseen = self._unseen(descriptor)
-        if tree is None and not unseen.edges:
+        hidden_rows = self._hidden_rows(descriptor)
+        if tree is None and not hidden_rows.edges:
             return self._index.live(self._db, family)
-        if not unseen and tree is not None and tree.ranges is not None and tree.ranges.exact:
+        if not hidden_rows and tree is not None and tree.ranges is not None and tree.ranges.exact:
             return self._count_ranges(tree.ranges)
         return sum(1 for _ in self._pick(descriptor, tree, (), None, None))
 
@@ -142,8 +142,8 @@ class Selector:
         if ranges.many and len(ranges.spans) > 1:
             return len(self._gather_ranges(ranges, _MOST) or ())
         total = 0
-        for arm in self._arms:
-            query = f"SELECT count({what}) FROM {arm.keyed()}{_SPAN}"  # noqa: S608
+        for sql in self._layer_sql:
+            query = f"SELECT count({what}) FROM {sql.keyed()}{_SPAN}"  # noqa: S608
             for span in ranges.spans:
                 total += self._db.execute(query, (sid, *span)).fetchone()[0]
         return total
@@ -168,15 +168,15 @@ class Selector:
             picked = self._sorted(rows, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         residue = self._residue(tree, scan)
-        unseen = self._unseen(descriptor)
+        hidden_rows = self._hidden_rows(descriptor)
         if tree is None or not residue:
-            return self._walk(scan, self._filters((), unseen), position, wanted, skip=skip)
+            return self._walk(scan, self._filters((), hidden_rows), position, wanted, skip=skip)
         few = self._few_rows(tree)
         if few is not None:
             picked = self._sorted(few, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
-        if wanted is not None and len(self._arms) == 1:
-            page = self._short_walk(scan, self._filters(residue, unseen), position, wanted)
+        if wanted is not None and len(self._layer_sql) == 1:
+            page = self._short_walk(scan, self._filters(residue, hidden_rows), position, wanted)
             if page is not None:
                 return islice(page, skip, None)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
@@ -187,7 +187,7 @@ class Selector:
             picked = self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         # A set of this size is worth making to spare the walk the documents of other nodes.
-        filters = self._filters(residue, unseen, balance * 4)
+        filters = self._filters(residue, hidden_rows, balance * 4)
         return self._walk(scan, filters, position, wanted, skip=skip)
 
     def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
@@ -315,30 +315,30 @@ class Selector:
             return ranges.point and scan.prefix == escape(ranges.spans[0][0])
         return scan.sid == self._index.file.slot_number(ranges.slot) and scan.spans == ranges.spans
 
-    def _unseen(self, descriptor: TypeDescriptor) -> Unseen:
+    def _hidden_rows(self, descriptor: TypeDescriptor) -> HiddenRows:
         """Which rows of a type a walk must leave out."""
         return (
             NOTHING
             if self._schema_filter is None
-            else Unseen.of(self._index, self._schema_filter, descriptor)
+            else HiddenRows.of(self._index, self._schema_filter, descriptor)
         )
 
     def _filters(
-        self, residue: Sequence[CompiledCondition], unseen: Unseen, largest: int = 0
+        self, residue: Sequence[CompiledCondition], hidden_rows: HiddenRows, largest: int = 0
     ) -> _Filters:
         """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
-        checks: list[Callable[[Arm], str]] = [*unseen.checks]
-        values: list[object] = [*unseen.values]
+        checks: list[Callable[[LayerSql], str]] = [*hidden_rows.checks]
+        values: list[object] = [*hidden_rows.values]
         tests: list[Test] = []
         for each in residue:
             ranges = each.ranges
             if ranges is None or len(checks) == _MAX_PROBES or len(ranges.spans) != 1:
                 tests.append(each.test)
             elif ranges.exact and ranges.point:
-                checks.append(Arm.probe)
+                checks.append(LayerSql.probe)
                 values += (self._index.file.slot_number(ranges.slot), ranges.spans[0][0])
             elif largest and self._holds_at_most(largest, ranges.slot, ranges.spans[0]):
-                checks.append(Arm.among)
+                checks.append(LayerSql.among)
                 values += (self._index.file.slot_number(ranges.slot), *ranges.spans[0])
                 if not ranges.exact:
                     tests.append(each.test)
@@ -349,11 +349,11 @@ class Selector:
     def _holds_at_most(self, count: int, slot: str, span: tuple[bytes, bytes]) -> bool:
         """Whether a span has no more keys than that."""
         sid, left = self._index.file.slot_number(slot), count
-        if len(self._arms) == 1:
-            query = f"SELECT 1 FROM {self._arms[0].any_keyed()}{_SPAN} LIMIT 1 OFFSET ?"  # noqa: S608
+        if len(self._layer_sql) == 1:
+            query = f"SELECT 1 FROM {self._layer_sql[0].any_keyed()}{_SPAN} LIMIT 1 OFFSET ?"  # noqa: S608
             return self._db.execute(query, (sid, *span, count)).fetchone() is None
-        for arm in self._arms:
-            query = f"SELECT count(*) FROM (SELECT 1 FROM {arm.any_keyed()}{_SPAN} LIMIT ?)"  # noqa: S608
+        for sql in self._layer_sql:
+            query = f"SELECT count(*) FROM (SELECT 1 FROM {sql.any_keyed()}{_SPAN} LIMIT ?)"  # noqa: S608
             left -= self._db.execute(query, (sid, *span, left + 1)).fetchone()[0]
             if left < 0:
                 return False
@@ -363,22 +363,22 @@ class Selector:
         self, keys: Keys, filters: _Filters, within: int | None, limit: int, offset: int
     ) -> sqlite3.Cursor | Generator[_Row, None, None]:
         """The nodes of some keys, in their order, that pass the checks."""
-        if len(self._arms) > 1:
+        if len(self._layer_sql) > 1:
             return self._found_in_arms(keys, filters, limit, offset)
-        arm = self._arms[0]
-        table = arm.nodes if keys.of_nodes else arm.keys
-        checks = " AND ".join(check(arm) for check in filters.checks)
+        sql = self._layer_sql[0]
+        table = sql.nodes if keys.of_nodes else sql.keys
+        checks = " AND ".join(check(sql) for check in filters.checks)
         if within is not None and checks:
             # An inner loop over so many keys, whose order is that of the result.
             return self._db.execute(
                 f"SELECT k.nid, n.handle, n.doc FROM (SELECT nid FROM {table} k "  # noqa: S608
                 f"WHERE {keys.where} ORDER BY {keys.order} LIMIT ?) k "
-                f"CROSS JOIN {arm.nodes} n ON {arm.join} WHERE {checks} LIMIT ?",
+                f"CROSS JOIN {sql.nodes} n ON {sql.join} WHERE {checks} LIMIT ?",
                 (*keys.bounds, within, *filters.values, limit),
             )
         return self._db.execute(
             f"SELECT k.nid, n.handle, n.doc FROM {table} k "  # noqa: S608
-            f"CROSS JOIN {arm.nodes} n ON {arm.join} "
+            f"CROSS JOIN {sql.nodes} n ON {sql.join} "
             f"WHERE {keys.where} AND {checks or '1'} ORDER BY {keys.order} LIMIT ? OFFSET ?",
             (*keys.bounds, *filters.values, limit if within is None else within, offset),
         )
@@ -389,18 +389,18 @@ class Selector:
         """The same where nodes are in several places: each in order, then merged by SQLite."""
         parts: list[str] = []
         place = "k.nid" if keys.of_nodes else "k.key"
-        for arm in self._arms:
-            conditions = [keys.where, *(check(arm) for check in filters.checks)]
-            if arm.of_node:
-                conditions.append(arm.of_node)
+        for sql in self._layer_sql:
+            conditions = [keys.where, *(check(sql) for check in filters.checks)]
+            if sql.of_node:
+                conditions.append(sql.of_node)
             parts.append(
                 f"SELECT k.nid, n.handle, n.doc, {place} "  # noqa: S608
-                f"FROM {arm.nodes if keys.of_nodes else arm.keys} k "
-                f"CROSS JOIN {arm.nodes} n ON {arm.join} "
-                f"WHERE {arm.fixed}{' AND '.join(conditions)}"
+                f"FROM {sql.nodes if keys.of_nodes else sql.keys} k "
+                f"CROSS JOIN {sql.nodes} n ON {sql.join} "
+                f"WHERE {sql.fixed}{' AND '.join(conditions)}"
             )
         down = " DESC" if keys.descending else ""
-        values = [*(*keys.bounds, *filters.values) * len(self._arms), limit, offset]
+        values = [*(*keys.bounds, *filters.values) * len(self._layer_sql), limit, offset]
         found = self._db.execute(
             f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ? OFFSET ?", values
         )
@@ -410,9 +410,9 @@ class Selector:
         """Nodes by number."""
         left = iter(nids)
         while some := list(islice(left, 200)):
-            for arm in self._arms:
+            for sql in self._layer_sql:
                 yield from self._db.execute(
-                    f"SELECT n.nid, n.handle, n.doc FROM {arm.noded()}"  # noqa: S608
+                    f"SELECT n.nid, n.handle, n.doc FROM {sql.noded()}"  # noqa: S608
                     f"n.nid IN ({marks(len(some))})",
                     some,
                 ).fetchall()
@@ -432,10 +432,10 @@ class Selector:
                     self._index.file.slot_number(each.ranges.slot),
                     *each.ranges.spans[0],
                 )
-                for arm in self._arms:
+                for sql in self._layer_sql:
                     query = (
                         "SELECT n.nid, n.handle, n.doc "  # noqa: S608
-                        f"FROM {arm.keyed(joined=True)}{_SPAN}"
+                        f"FROM {sql.keyed(joined=True)}{_SPAN}"
                     )
                     rows.update((row[0], row) for row in self._db.execute(query, values))
                 return rows.values()
@@ -482,16 +482,16 @@ class Selector:
             # Counting first is cheap, and there are often more.
             if not self._holds_at_most(cap - len(nids), ranges.slot, span):
                 return None
-            for arm in self._arms:
-                query = f"SELECT k.nid FROM {arm.keyed()}{_SPAN}"  # noqa: S608
+            for sql in self._layer_sql:
+                query = f"SELECT k.nid FROM {sql.keyed()}{_SPAN}"  # noqa: S608
                 nids.update(nid for (nid,) in self._db.execute(query, (sid, *span)))
         return nids
 
     def _every_row(self, descriptor: TypeDescriptor) -> Iterator[_Row]:
         for low, high in self._index.file.ranges(self._schema.family(descriptor.name)):
-            for arm in self._arms:
+            for sql in self._layer_sql:
                 yield from self._db.execute(
-                    f"SELECT n.nid, n.handle, n.doc FROM {arm.noded()}"  # noqa: S608
+                    f"SELECT n.nid, n.handle, n.doc FROM {sql.noded()}"  # noqa: S608
                     "n.nid >= ? AND n.nid < ?",
                     (low, high),
                 )

@@ -91,7 +91,7 @@ class QuadsView:
         """``read_only``: use the files as they are; what can't be read is an error."""
         self._folder = folder
         self._read_only = read_only
-        self._turns = ReadWriteLock()
+        self._rw_lock = ReadWriteLock()
         # RocksDB waits for ever where two flushes of a store meet; a checkpoint flushes, too.
         self._flush_lock = threading.Lock()
         self._store: ox.Store | None = None
@@ -186,7 +186,7 @@ class QuadsView:
         """
         if not self._stuck or self._folder is None or self._read_only:
             return
-        with self._turns.exclusive():
+        with self._rw_lock.exclusive():
             self._store = None
             try:
                 self._start()
@@ -223,7 +223,7 @@ class QuadsView:
             if start is not None:
                 fresh.copy(start)
             fill(fresh)
-            with self._turns.exclusive():
+            with self._rw_lock.exclusive():
                 self._store, self.position = fresh.store, fresh.position
                 self.damaged, self.whole = False, True
             return
@@ -248,7 +248,7 @@ class QuadsView:
     def _take_over(self, folder: Path, beside: Path) -> None:
         """Let a complete view take the place of whatever is there, durably."""
         kept = self._kept(folder)
-        with self._turns.exclusive(), self._errors("rebuild the quads view"):
+        with self._rw_lock.exclusive(), self._errors("rebuild the quads view"):
             self._store = None
             _remove(kept)
             if folder.exists():
@@ -265,7 +265,7 @@ class QuadsView:
 
     def close(self) -> None:
         """Let go of the files."""
-        with self._turns.exclusive():
+        with self._rw_lock.exclusive():
             mark = self._closed_mark
             if self._store is None or self._folder is None or mark is None or self._read_only:
                 self._store = None
@@ -293,7 +293,7 @@ class QuadsView:
 
     def _flush(self) -> None:
         """Flush, if the store is open; the next writer reports what can't be written."""
-        with self._turns.shared(), suppress(OSError, RuntimeError):
+        with self._rw_lock.shared(), suppress(OSError, RuntimeError):
             if self._store is not None:
                 self.flush()
 
@@ -346,7 +346,7 @@ class QuadsView:
         if count <= BULK:
             self.apply(position, removed.read(), added.read())
             return
-        with self._turns.exclusive(), self._whole_or_not():
+        with self._rw_lock.exclusive(), self._whole_or_not():
             with self._writing():
                 for lines in batches(removed):
                     self.store.update(f"DELETE DATA {{ {lines} }}")
@@ -406,7 +406,7 @@ class QuadsView:
     def _replace(self, folder: Path, beside: Path, position: Position) -> None:
         """Let a folder beside this one take its place."""
         kept = self._kept(folder)
-        with self._turns.exclusive(), self._writing():
+        with self._rw_lock.exclusive(), self._writing():
             shutil.rmtree(kept, ignore_errors=True)
             self._store = None
             folder.rename(kept)
@@ -479,12 +479,12 @@ class QuadsView:
     @property
     def read(self) -> bool:
         """Whether a thread reads it at this moment."""
-        return self._turns.taken
+        return self._rw_lock.taken
 
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Keep the store in place while it is read."""
-        with self._turns.shared(), self._errors("read the quads view"):
+        with self._rw_lock.shared(), self._errors("read the quads view"):
             yield
 
     def query(

@@ -9,7 +9,7 @@ from tests.app.serve.http.fronts import Front
 from tests.worlds.surfaces import ask_app
 
 from trails.app.serve.http.hosts import Bind, HostPolicy
-from trails.app.serve.http.responses import RequestHead
+from trails.app.serve.http.responses import AccessHeaders
 from trails.errors import SettingsError
 
 REMOTE = "192.0.2.7"
@@ -30,7 +30,7 @@ GARBAGE = [
 
 def refuse(policy, headers, version="1.1"):
     """What a policy says of a request with some headers."""
-    head = RequestHead({"path": "/", "query_string": b"", "headers": headers})
+    head = AccessHeaders({"path": "/", "query_string": b"", "headers": headers})
     return policy.refuse(head.hosts, head.origins, version)
 
 

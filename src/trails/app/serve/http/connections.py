@@ -1,11 +1,10 @@
-"""One HTTP connection: how requests are read, with bounds on their size and their time.
+"""One HTTP connection: reads requests, with limits on their size and time.
 
-Requests are answered one after another: what a client sends ahead waits, unread. What can't
-be read is answered with the form of every error, and then the connection ends: where one
-request ends and the next begins is not certain any more. A connection that ends says so in
-its last answer, and is read for a while longer, because closing a socket on which something
-arrives takes the answer away from the client. Time is looked at once a second, by ``expire``,
-so that a request costs none.
+Requests are answered one after another: what a client sends ahead waits unread. An invalid request
+is answered with an error, and then the connection ends, because it is no longer certain where the
+next request begins. A connection that ends says so in its last answer, and is read for a while
+longer: closing a socket while data arrives would take the answer away from the client. Timeouts are
+checked once a second, by ``expire``, so they cost nothing for each request.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import socket
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, cast
-from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
@@ -25,7 +23,7 @@ from uvicorn.server import ServerState
 from trails.app.serve.http.exchanges import ENDED, Exchange, break_off
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
-from trails.app.serve.http.responses import Headers, write_refusal
+from trails.app.serve.http.responses import HEAD_KEY, Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.owners import is_same_user
 from trails.model.actors import ACTOR_KEY, LISTENER_KEY, Actor
@@ -37,13 +35,13 @@ keep the event loop busy, for which threads that write would wait."""
 _PAUSE: Final = 0.008
 """Seconds of such a pause."""
 _UNCOUNTED: Final = 4 << 10
-"""Bytes of a request that are too few to count."""
+"""Smaller requests (in bytes) are not counted."""
 _FULL: Final = (
     "The server holds as many bytes of requests from unknown senders as it can; try again in a "
     "while, and send less before the request is accepted."
 )
 _PREAMBLE: Final = 64 << 10
-"""Bytes of the line with which a connection to a Unix socket begins."""
+"""The longest first line of a connection to a Unix socket, in bytes."""
 
 
 class _Stage(Enum):
@@ -64,7 +62,7 @@ _END: Final = _Stage.END
 
 
 class Clock:
-    """The time as of the last tick: near enough for what is looked at once a second."""
+    """The time of the last tick, precise enough for checks once a second."""
 
     __slots__ = ("now",)
 
@@ -73,7 +71,7 @@ class Clock:
 
 
 class BoundedProtocol(asyncio.Protocol):
-    """A connection; on a Unix socket of the same user only, and begun by a Preamble there."""
+    """One connection; on a Unix socket only of the same user, and beginning with a Preamble."""
 
     def __init__(
         self,
@@ -88,7 +86,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._app = app
         self._arrivals = arrivals
         self._held = 0
-        """Bytes that are counted there."""
+        """Bytes that are counted in ``_arrivals``."""
         self._ahead = 0
         """Requests answered since the last pause while others were waiting behind them."""
         self.server_state = state
@@ -98,12 +96,15 @@ class BoundedProtocol(asyncio.Protocol):
         self._admit = admit
         self._preamble = b""
         self._parser = RequestParser(limits)
+        self._shown: RequestHead | None = None
+        self._scope: Scope = {}
+        """The scope of the head that was shown last, without its headers."""
         self._exchange: Exchange | None = None
-        """Of the request that was read last."""
+        """The exchange of the last request."""
         self._stage = _NOTHING
         self._due = 0.0
         self._last_due = 0.0
-        """Until when the end of a connection may take."""
+        """When a connection that ends is closed at the latest."""
         self._dropped = 0
         self._unsent = 0
         self._stalled = 0.0
@@ -112,9 +113,9 @@ class BoundedProtocol(asyncio.Protocol):
     # --- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or refuse another user."""
+        """Start the connection; refuse another user."""
         self.transport = transport
-        self.loop = asyncio.get_running_loop()  # asking each time is a system call
+        self.loop = asyncio.get_running_loop()  # asking each time would be a system call
         self.flow = FlowControl(transport)
         self._server, self._client = get_local_addr(transport), get_remote_addr(transport)
         self._address = "" if self._client is None else self._client[0]
@@ -134,7 +135,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._scheme = "https" if listener.policy.bind.tls else "http"
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Inform the running request."""
+        """Tell the running request that the client is gone."""
         cast(set[object], self.server_state.connections).discard(self)
         self._arrivals.change(self._address, -self._held)
         self._held = 0
@@ -146,22 +147,22 @@ class BoundedProtocol(asyncio.Protocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The client takes less than is sent."""
+        """Wait until the client has read more."""
         self.flow.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken enough."""
+        """Continue to send."""
         self.flow.resume_writing()
 
     def resume_reading(self) -> None:
-        """Read on for an application that waits for more; what comes after it can wait."""
+        """Read more for an application that waits for its body."""
         if self._held:
             self._count_held()  # the application asks for a body when it knows whose it is
         if self._stage is not _PATIENCE or self._parser.backlog <= HIGH_WATER_LIMIT:
             self.flow.resume_reading()
 
     def _arrive(self, data: bytes) -> bytes:
-        """Take the first line of a connection to a Unix socket; what follows a good one."""
+        """Read the Preamble of a connection to a Unix socket; returns the bytes after it."""
         self._preamble += data
         line, end, rest = self._preamble.partition(b"\n")
         listener = self._admit(line) if end else None
@@ -173,7 +174,7 @@ class BoundedProtocol(asyncio.Protocol):
         return b""
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what follows the last request is dropped, and what was sent ahead waits."""
+        """Read data; after the last request it is dropped, and requests sent ahead wait."""
         if self._stage is _END:
             self._drop(len(data))
             return
@@ -190,11 +191,16 @@ class BoundedProtocol(asyncio.Protocol):
                 self.flow.pause_reading()
         else:
             self._dropped += len(data)
-        if not self._count_held() and (self._exchange is None or not self._exchange.is_taken):
+        exchange = self._exchange
+        if (
+            (self._held or self._parser.backlog or (exchange is not None and exchange.waiting))
+            and not self._count_held()
+            and (exchange is None or not exchange.is_taken)
+        ):
             self._refuse(503, "busy", _FULL)
 
     def _count_held(self) -> bool:
-        """Count what no known sender has sent; whether there is room for it."""
+        """Count the bytes of unknown senders; returns whether they are within the limit."""
         exchange, held = self._exchange, self._parser.backlog
         if exchange is not None and not exchange.is_taken:
             held += exchange.waiting
@@ -204,7 +210,7 @@ class BoundedProtocol(asyncio.Protocol):
         return not more or self._arrivals.change(self._address, more) or more < 0
 
     def _drop(self, count: int) -> None:
-        """Let the client finish sending, so that it reads the answer; not for ever."""
+        """Let the client finish sending for a limited time, so that it reads the answer."""
         self._dropped += count
         self._due = min(self._clock.now + self._limits.linger, self._last_due)
         if self._dropped > self._limits.linger_bytes:
@@ -213,7 +219,7 @@ class BoundedProtocol(asyncio.Protocol):
     # --- one request
 
     def _read(self) -> None:
-        """Read what has come, up to the end of one request, and have that answered."""
+        """Read up to the end of one request, and have it answered."""
         try:
             self._read_events()
         except BadRequestError as error:
@@ -246,30 +252,33 @@ class BoundedProtocol(asyncio.Protocol):
                 self._wait(_NOTHING, self._limits.idle)
 
     def _scope_of(self, head: RequestHead) -> Scope:
-        raw_path, _, query = head.target.partition(b"?")
-        path = raw_path.decode("ascii")
+        if head is not self._shown:
+            self._shown, self._scope = head, self._make_scope(head)
+        return {**self._scope, "headers": [*head.headers]}
+
+    def _make_scope(self, head: RequestHead) -> Scope:
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": head.version,
             "method": head.method,
             "scheme": self._scheme,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
             "root_path": "",
-            "headers": head.headers,
             "server": self._server,
             "client": self._client,
             LISTENER_KEY: self._listener,
+            HEAD_KEY: head,
         }
 
     def can_drain(self, unread: int | None) -> bool:
-        """Whether the rest of an unwanted body is short enough to be read."""
+        """Whether the rest of an unwanted body is short enough to be read and dropped."""
         return unread is not None and unread <= self._limits.drain
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or end."""
+        """Continue with the next request, or end."""
         exchange = self._exchange
         if exchange is None or self._stage is _END or self.transport.is_closing():
             return
@@ -280,22 +289,23 @@ class BoundedProtocol(asyncio.Protocol):
         if self._stage is _PATIENCE:
             self._wait(_NOTHING, self._limits.idle)
             self._ahead = self._ahead + 1 if self._parser.backlog else 0
-            if self._ahead < _AHEAD:
-                self._read()
-            else:
+            if self._ahead == _AHEAD:
                 self._ahead = 0
                 self.loop.call_later(_PAUSE, self._read_ahead)
-        self._count_held()
+            elif self._ahead:
+                self._read()
+        if self._held or exchange.waiting:
+            self._count_held()
 
     def _read_ahead(self) -> None:
-        """Read the next of the requests that were sent ahead, after others had their turn."""
+        """Read the next request that was sent ahead, after a pause for other connections."""
         if self._stage is _NOTHING and not self.transport.is_closing():
             self._read()
 
     # --- its end
 
     def expire(self, now: float) -> None:
-        """Refuse a client that takes too long to send, or to take what it asked for."""
+        """End a connection whose client is too slow to send or to read."""
         if self.flow.write_paused:
             self._expire_answer(now)
         elif self._stage is _PATIENCE or self.flow.read_paused:
@@ -310,7 +320,7 @@ class BoundedProtocol(asyncio.Protocol):
             self._refuse(408, "timeout", "The request did not arrive in time; send it again.")
 
     def served(self) -> Actor | None:
-        """For whom a body arrives, an answer is made, or one was not taken yet."""
+        """The actor whose body arrives, or whose answer is being made or sent."""
         running = self._exchange
         if running is None or (running.complete and not self.transport.get_write_buffer_size()):
             return None
@@ -318,7 +328,7 @@ class BoundedProtocol(asyncio.Protocol):
         return actor
 
     def cut(self) -> None:
-        """End that, unless this is the first time that it is asked for: it may end in order."""
+        """End it on the second call; the first gives it time to end in order."""
         running = self._exchange
         if running is None or self._condemned is not running:
             self._condemned = running
@@ -329,7 +339,7 @@ class BoundedProtocol(asyncio.Protocol):
             self.end(ENDED)
 
     def shutdown(self) -> None:
-        """Finish what is being answered, and end."""
+        """Finish the running request, and end."""
         exchange = self._exchange
         if self._stage is _END or exchange is None or exchange.complete:
             self.transport.close()
@@ -348,7 +358,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._due = self._clock.now + seconds
 
     def _refuse(self, status: int, code: str, message: str, more: Headers = ()) -> None:
-        """Answer what can't be read; it is the last answer."""
+        """Answer an invalid request; it is the last answer."""
         exchange, last = self._exchange, write_refusal(status, code, message, more)
         if exchange is not None and not exchange.complete:
             last = b"" if exchange.started else last
@@ -359,19 +369,19 @@ class BoundedProtocol(asyncio.Protocol):
 
     @property
     def _is_draining(self) -> bool:
-        """Whether a body arrives whose request is answered."""
+        """Whether the body of an answered request still arrives."""
         exchange = self._exchange
         return self._stage is _BODY and exchange is not None and exchange.complete
 
     def _close(self) -> None:
-        """End after the last answer; at once if the client has nothing more to send."""
+        """End after the last answer; immediately if the client has nothing more to send."""
         if self._stage is _PATIENCE and not self._dropped and not self._parser.backlog:
             self.transport.close()
         else:
             self.end(b"")
 
     def end(self, last: bytes) -> None:
-        """Say the last, and read on for a while: closing at once might take the answer away."""
+        """Send the last bytes, and read for a while: closing at once might lose the answer."""
         if self.transport.is_closing():
             return
         if last:

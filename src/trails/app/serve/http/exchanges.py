@@ -2,8 +2,8 @@
 
 A body has usually arrived when the application asks for it, and an answer with a length usually
 follows its head at once: the one is handed over without waiting, the other written in one piece.
-``ActiveRequests`` lists the answers and bodies in transit; a look from outside, once a second, ends
-those whose credential is no longer valid.
+``ActiveRequests`` lists the answers and bodies in transit; those whose credential is no longer
+valid are ended by a check once a second.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ ENDED: Final = write_refusal(
     "again and check whether the request took effect before you repeat it",
     [(b"www-authenticate", b'Bearer error="invalid_token"')],
 )
-"""The answer to a request that has none yet."""
+"""The answer to a running request whose credential has ended."""
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
 
 
 class ActiveConnection(Protocol):
-    """One connection, as far as it matters here."""
+    """What ``ActiveRequests`` needs of a connection."""
 
     def served(self) -> Actor | None:
-        """For whom something is under way on it."""
+        """The actor of the running request, if any."""
 
     def cut(self) -> None:
-        """End that, unless this is the first time that it is asked for: it may end in order."""
+        """End it on the second call; the first gives it time to end in order."""
 
 
 class ActiveRequests:
     """The requests under way, by connection."""
 
     def __init__(self, connections: Collection[ActiveConnection]) -> None:
-        """``connections`` are those that there are at any time."""
+        """``connections`` is the live collection of all connections."""
         self._connections = connections
 
     def actors(self) -> set[Actor]:
-        """For whom."""
+        """The actors of running requests."""
         return {actor for _, actor in self._served()}
 
     def end_those_of(self, actors: set[Actor]) -> None:
-        """End it for some of them."""
+        """End the requests of some actors."""
         for each, actor in self._served():
             if actor in actors:
                 each.cut()
@@ -71,9 +71,9 @@ class ActiveRequests:
 
 
 def break_off(transport: asyncio.Transport) -> None:
-    """End a connection so that what was sent can't be taken for all of it.
+    """End a connection so that a partial answer can't be taken for a complete one.
 
-    What waits to be sent is dropped, here and in the system.
+    Unsent data is dropped, here and in the operating system.
     """
     with suppress(OSError):  # it is gone already
         sock: socket.socket = transport.get_extra_info("socket")
@@ -85,18 +85,19 @@ _logger: Final = logging.getLogger("trails")
 _STATUS: Final = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
 }
+_line_of: Final = b"%b: %b\r\n".__mod__
 _BODILESS: Final = frozenset({204, 304})
 _CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
 _SMALL: Final = 16 << 10
-"""Bytes of a body that are copied to be sent together with its head."""
+"""Bodies up to this size (in bytes) are copied and sent together with the head."""
 _UNKNOWN: Final = -1
-"""Bytes of a body that ends with its connection: HTTP/1.0 knows no chunks."""
+"""The length of a body that ends with its connection: HTTP/1.0 has no chunks."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAILED: Final = "Internal error; details are in the server log."
 
 
 class ExchangeConnection(Protocol):
-    """What an exchange takes place on."""
+    """What an exchange needs of its connection."""
 
     transport: asyncio.Transport
     flow: FlowControl
@@ -104,20 +105,20 @@ class ExchangeConnection(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def resume_reading(self) -> None:
-        """Read on."""
+        """Read more."""
 
     def can_drain(self, unread: int | None) -> bool:
-        """Whether so much of a body, or an unknown rest, can be read and dropped."""
+        """Whether this much of a body (None: unknown) can be read and dropped."""
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or end."""
+        """Continue with the next request, or end."""
 
     def end(self, last: bytes) -> None:
-        """End, with some last bytes."""
+        """End the connection after some last bytes."""
 
 
 class Exchange:
-    """A request, and what has become of its answer."""
+    """A request, and the state of its answer."""
 
     __slots__ = (
         "_arrived",
@@ -146,28 +147,28 @@ class Exchange:
         self.keep_alive = head.keep_alive
         self.disconnected = False
         self._unread = head.length
-        """Bytes of the body that are still to come; None if that is not known."""
+        """Bytes of the body that have not arrived; None if unknown."""
         self.waits_to_continue = head.expects
-        """Whether the client waits for leave to send its body."""
+        """Whether the client waits for ``100 Continue`` before it sends its body."""
         self._body: bytes | bytearray = b""
         self._expected = True
-        """Whether more of the body is to come."""
+        """Whether more of the body will arrive."""
         self._arrived = False
-        """Whether there is something that the application does not know yet."""
+        """Set when there is something new for the application."""
         self._news: asyncio.Event | None = None
         self.started = False
         self.complete = False
         self._head = b""
-        """What was not written yet, because the first of the body goes with it."""
+        """The head, until it is written together with the first part of the body."""
         self._is_chunked = False
         self._left = 0
-        """Bytes of the body that the head has promised."""
+        """Bytes of the answer's body that were declared and not written yet."""
         self._task: asyncio.Task[None] | None = None
 
     # --- the request
 
     def feed(self, data: bytes) -> int:
-        """Take a part of the body; how much waits to be read."""
+        """Add a part of the body; returns how many bytes wait to be read."""
         self.waits_to_continue = False
         if self._unread is not None:
             self._unread -= len(data)
@@ -181,33 +182,33 @@ class Exchange:
 
     @property
     def waiting(self) -> int:
-        """Bytes of the body that the application has not taken."""
+        """Bytes of the body that the application has not read."""
         return len(self._body)
 
     @property
     def is_taken(self) -> bool:
-        """Whether it is known who sends it, and its answer is not complete."""
+        """Whether its sender is known and its answer is not complete."""
         return not self.complete and ACTOR_KEY in self.scope
 
     def feed_end(self) -> None:
-        """Have all of it."""
+        """Mark the body as complete."""
         self._expected = self.waits_to_continue = False
         self.wake()
 
     def lose(self) -> None:
-        """The client is gone."""
+        """Report that the client is gone."""
         self.disconnected = True
         self._body = b""
         self.wake()
 
     def wake(self) -> None:
-        """Wake the application: there is something new."""
+        """Wake the application."""
         self._arrived = True
         if self._news is not None:
             self._news.set()
 
     async def receive(self) -> Message:
-        """What comes next from the client."""
+        """ASGI's ``receive``: the next part of the body, or the disconnect."""
         connection = self._connection
         if self.waits_to_continue and not connection.transport.is_closing():
             connection.transport.write(_CONTINUE)
@@ -228,7 +229,7 @@ class Exchange:
     # --- the answer
 
     def begin(self, app: ASGIApp) -> None:
-        """Have it answered."""
+        """Start the application."""
         connection = self._connection
         self.begun = True
         self._task = task = connection.loop.create_task(self._run(app))
@@ -251,7 +252,7 @@ class Exchange:
                 self._connection.server_state.tasks.discard(task)
 
     def _fail(self) -> None:
-        """End a connection whose request is not answered; if nothing was written yet, say so."""
+        """End a connection whose request failed, with a 500 answer if nothing was written yet."""
         if self.disconnected:
             self._connection.transport.close()
         elif not self.started or self._head:
@@ -262,7 +263,7 @@ class Exchange:
             self._connection.end(b"")
 
     async def send(self, message: Message) -> None:
-        """Take what the application answers."""
+        """ASGI's ``send``."""
         connection = self._connection
         if connection.flow.write_paused and not self.disconnected:
             await connection.flow.drain()
@@ -297,7 +298,7 @@ class Exchange:
             self._is_chunked = True
             if b"transfer-encoding" not in said:
                 headers.append((b"transfer-encoding", b"chunked"))
-        head = b"".join([_STATUS[status], *[b"%b: %b\r\n" % each for each in headers]])
+        head = b"".join([_STATUS[status], *map(_line_of, headers)])
         _check(head, len(headers) + 1)
         self.started = True
         self.waits_to_continue = False
@@ -341,7 +342,7 @@ class Exchange:
 
 
 def _check(head: bytes, lines: int) -> None:
-    """Refuse to send what would be read as other lines than were meant."""
+    """Refuse header values that would be read as several lines."""
     whole = len(head.translate(None, _CONTROLS)) == len(head)
     if not whole or head.count(b"\r") != lines or head.count(b"\n") != lines:
         raise RuntimeError("a header has a character that no header has")

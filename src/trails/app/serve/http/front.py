@@ -1,8 +1,8 @@
 """The HTTP interface of an owner: one ASGI application for all its graphs.
 
-A request goes through the same steps whatever it is for: the Host and Origin that its way in
-allows, the size of its body, what a browser asks in advance, who sends it, and then the
-surface that answers it. Every response has the headers of ``responses``.
+Every request goes through the same steps: check Host, Origin and size, answer preflights of
+browsers, authenticate (``request.authenticate``), refuse an overload, and pass it to its surface.
+Every response has the headers of ``responses``.
 
 ``OperatorInterface`` is the upkeep of a project while it is served: for the operator, on the
 owner's own socket only. A request is ``POST /operator/<operation>`` with the arguments as JSON. The
@@ -29,10 +29,11 @@ from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
 from trails.app.serve.http.responses import (
     HSTS,
     SECURITY,
+    AccessHeaders,
     Headers,
     HeaderSender,
     JsonReply,
-    RequestHead,
+    access_headers,
     error_body,
     has_misplaced_token,
     presented_in,
@@ -65,15 +66,15 @@ from trails.surfaces.rest.routes import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
-"""The one body that is not read as a whole."""
+"""The path of loads, whose bodies are streamed."""
 _HEALTH: Final = "/healthz"
-"""The health of the server is public."""
+"""Needs no credential."""
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
 
 class HttpInterface:
-    """Checks what a request asks for, says who asks, and hands it to the surface it is for."""
+    """Checks and authenticates requests, and passes them to the surfaces."""
 
     def __init__(
         self,
@@ -87,11 +88,11 @@ class HttpInterface:
         judge: Judge = ALLOW_ALL,
         operator: OperatorInterface | None = None,
     ) -> None:
-        """``judge`` decides about the server itself; ``operator`` is for its owner alone."""
+        """``judge`` decides who may list the graphs; ``operator`` serves the owner's key only."""
         self._operator = operator
         self._challenges = challenges
         self.listener = Listener(policy, authenticator, challenges)
-        """The way in of requests whose connection has none of its own."""
+        """The listener of connections that do not name their own."""
         self._max_body = max_body
         self._graphs = graphs
         self._budget = BodyBudget(max_body)
@@ -113,28 +114,28 @@ class HttpInterface:
             for name, graph in self._kernels.items()
         }
         self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
-        """Which endpoint the path means that nearly every request has."""
+        """The graph of each MCP path: the path of nearly every request."""
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[ASGIApp]:
-        """Be open for requests."""
+        """Accept requests."""
         async with AsyncExitStack() as stack:
             for endpoint in self._endpoints.values():
                 await stack.enter_async_context(endpoint.run())
             yield self
 
     def end_streams(self) -> None:
-        """Say goodbye to those who listen: the server waits for them when it stops."""
+        """End open streams: the server waits for them when it stops."""
         for endpoint in self._endpoints.values():
             endpoint.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request; nothing else is served."""
+        """Answer one HTTP request; other protocols are refused."""
         if scope["type"] != "http":
             await _refuse_other(scope, send)
             return
         listener: Listener = scope.get(LISTENER_KEY, self.listener)
-        policy, head = listener.policy, RequestHead(scope)
+        policy, head = listener.policy, access_headers(scope)
         send = HeaderSender(send, _common_headers(policy, scope["headers"]))
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
@@ -142,8 +143,8 @@ class HttpInterface:
         if reply is None and scope["path"] != _HEALTH:
             reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
-            reply = _refuse_misplaced(scope)
-        named = self._names.get(raw_path(scope))
+            reply = _refuse_misplaced(scope, head)
+        named = self._names.get(scope.get("raw_path", b""))
         if reply is None:
             reply = self._refuse_overload(scope, named)
         if reply is not None:
@@ -154,9 +155,9 @@ class HttpInterface:
             await self._answer(scope, named, receive, send)
 
     async def _answer_counted(
-        self, scope: Scope, head: RequestHead, named: str | None, receive: Receive, send: Send
+        self, scope: Scope, head: AccessHeaders, named: str | None, receive: Receive, send: Send
     ) -> None:
-        """Answer a request whose body may take much memory, if there is room for it."""
+        """Answer a request whose body may use much memory, within the limits."""
         if _parts(scope)[3:] == [_LOAD]:
             await self._answer(scope, named, receive, send)
             return
@@ -178,7 +179,7 @@ class HttpInterface:
         else:
             await self._route(scope, receive, send)
 
-    def _check_size(self, scope: Scope, head: RequestHead) -> JsonReply | None:
+    def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
         if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
@@ -191,7 +192,7 @@ class HttpInterface:
         return None if found is None or scope["method"] not in _READING else JsonReply(200, found)
 
     def _refuse_overload(self, scope: Scope, named: str | None) -> JsonReply | None:
-        """Refuse what a graph could only let wait, before any of its body is read."""
+        """Refuse a request to an overloaded graph before its body is read."""
         parts = [] if named is not None else _parts(scope)
         name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
         graph = None if name is None else self._kernels.get(name)
@@ -206,7 +207,7 @@ class HttpInterface:
         return JsonReply(503, body, [(b"retry-after", str(refused.data["retry_after"]).encode())])
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request to the surface that it is for."""
+        """Pass a request to its surface."""
         parts = _parts(scope)
         listener: Listener = scope.get(LISTENER_KEY, self.listener)
         if (
@@ -237,8 +238,8 @@ class HttpInterface:
         await JsonReply(404, error_body("not_found", message)).send(send)
 
 
-def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonReply | None:
-    """Refuse a Host or an Origin that this way in does not allow."""
+def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:
+    """Refuse a Host or an Origin that the listener does not allow."""
     objection = policy.refuse(head.hosts, head.origins, scope.get("http_version", "1.1"))
     if objection is None:
         return None
@@ -247,7 +248,7 @@ def _check_host(policy: HostPolicy, scope: Scope, head: RequestHead) -> JsonRepl
 
 
 def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
-    """Answer a browser's preflight: what a page may do."""
+    """Answer the preflight request of a browser."""
     if not is_preflight(scope["method"], scope["headers"]):
         return None
     return JsonReply(204, b"", preflight_headers(policy, scope["headers"]))
@@ -270,9 +271,9 @@ async def _authenticate(
     return None
 
 
-def _refuse_misplaced(scope: Scope) -> JsonReply | None:
-    """Refuse a token where tokens do not belong, before anybody keeps it."""
-    if not has_misplaced_token(scope):
+def _refuse_misplaced(scope: Scope, head: AccessHeaders) -> JsonReply | None:
+    """Refuse a token outside the Authorization header, before it is stored anywhere."""
+    if not has_misplaced_token(scope, head):
         return None
     return JsonReply(400, error_body("misplaced_token", MISPLACED))
 
@@ -285,14 +286,14 @@ def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
 
 
 def _parts(scope: Scope) -> list[str]:
-    """The path's segments, cut before they are decoded."""
+    """The segments of the path, split before they are decoded."""
     raw = raw_path(scope)
     parts = raw.partition(b"?")[0].decode("latin-1").split("/")
     return [unquote(part) for part in parts] if b"%" in raw else parts
 
 
 async def _refuse_other(scope: Scope, send: Send) -> None:
-    """Web sockets are refused; whatever else a server might speak of is not known here."""
+    """Refuse web sockets; nothing else is expected."""
     if scope["type"] != "websocket":
         raise RuntimeError(f"{scope['type']} is not served")
     await send({"type": "websocket.close", "code": 1008})
@@ -304,13 +305,13 @@ _NDJSON: Final = (b"content-type", b"application/x-ndjson")
 
 
 class OperatorInterface:
-    """Carries out operations on an app, each in a thread of its own."""
+    """Runs operations of upkeep, each in its own thread."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
     async def answer(self, name: str, receive: Receive, send: Send) -> None:
-        """Answer one request; the caller knows that the operator sent it."""
+        """Answer one request; the caller has checked that the operator sent it."""
         operation = find_operation(name)
         if operation is None:
             message = f"there is no operation {name[:100]!r}"
@@ -329,7 +330,7 @@ class OperatorInterface:
     async def _lines(
         self, operation: UpkeepOperation[msgspec.Struct, object], given: msgspec.Struct
     ) -> AsyncIterator[bytes]:
-        """Its progress, line by line, and its result."""
+        """The progress of an operation, line by line, and its result."""
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
@@ -348,14 +349,14 @@ class OperatorInterface:
                 put({"error": _describe_error(error, operation.name)})
             put(None)
 
-        # It ends with the process; what it had not finished then is as after a kill.
+        # It ends with the process; unfinished work is then left as after a kill.
         Thread(target=work, name=f"trails-{operation.name}", daemon=True).start()
         while (line := await lines.get()) is not None:
             yield line
 
 
 def _describe_error(error: BaseException, name: str) -> dict[str, object]:
-    """An error in full, since the operator may know the state of the disk."""
+    """An error with all details: the operator may know the state of the disk."""
     if isinstance(error, TrailsError):
         return {"code": error.code, "message": error.message, "data": plain_data(error.data)}
     failure = failure_of(error, name)

@@ -2,8 +2,8 @@
 
 A web page can make a browser send requests to this machine, under a name that its author
 controls. So a request is answered only if its Host is a name of this server and its Origin, if
-there is one, is allowed. The policy follows from where a server listens and travels as its
-``Bind``; no policy lets everything pass.
+there is one, is allowed. The policy follows from the address of the listener (``Bind``); no policy
+allows everything.
 
 Names are compared as browsers send them: lower case, without the last dot, in Punycode. Pages may
 read answers only from origins that the settings list; there are no cookies and no wildcards.
@@ -28,20 +28,20 @@ _AUTHORITY: Final = re.compile(
 )
 _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 _NUMBERS: Final = re.compile(r"[0-9.]+|.*\.[0-9]+|.*\.0x[0-9a-f]*", re.ASCII)
-"""Names whose last part is a number: browsers read them as addresses, in forms of their own."""
+"""Names whose last part is a number: browsers read them as addresses in unusual forms."""
 _PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK_NAME: Final = "localhost"
 
 
 class HostPort(msgspec.Struct, frozen=True):
-    """A host, and the port that was named with it."""
+    """A host, and its port if there is one."""
 
     host: str
     port: int | None = None
 
     @property
     def loopback(self) -> bool:
-        """Whether this is a name of the machine itself."""
+        """Whether this is a loopback name or address."""
         return is_loopback(self.host)
 
 
@@ -54,12 +54,12 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        """Whether the page came from the machine itself."""
+        """Whether the page came from this machine."""
         return is_loopback(self.host)
 
 
 def parse_authority(text: str) -> HostPort | None:
-    """What a ``Host`` header names."""
+    """The host of a ``Host`` header; None if it is invalid."""
     found = _AUTHORITY.fullmatch(text)
     if found is None:
         return None
@@ -71,7 +71,7 @@ def parse_authority(text: str) -> HostPort | None:
 
 
 def parse_origin(text: str) -> Origin | None:
-    """What an ``Origin`` header names; None for ``null``, and whatever else is no web page's."""
+    """The origin of a web page; None for ``null`` and invalid values."""
     scheme, between, rest = text.partition("://")
     scheme = scheme.lower()
     authority = parse_authority(rest) if between and scheme in _PORTS else None
@@ -81,12 +81,12 @@ def parse_origin(text: str) -> Origin | None:
 
 
 def default_port(*, tls: bool) -> int:
-    """The port that is meant where none is named."""
+    """The default port of HTTP or HTTPS."""
     return _PORTS["https" if tls else "http"]
 
 
 def to_ascii(text: str) -> str:
-    """A name of another script as it is sent; unchanged where it is none."""
+    """The Punycode form of an international name; other names unchanged."""
     try:
         return text if text.isascii() else text.encode("idna").decode("ascii")
     except UnicodeError:
@@ -94,7 +94,7 @@ def to_ascii(text: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address, as written here, is one of the machine itself."""
+    """Whether a normalised name or address is a loopback one."""
     if host == _LOOPBACK_NAME:
         return True
     try:
@@ -104,7 +104,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _normal(host: str) -> str | None:
-    """The one way to write a host."""
+    """The normalised form of a host."""
     if host.startswith("["):
         try:
             return str(IPv6Address(host[1:-1]))
@@ -120,9 +120,9 @@ def _normal(host: str) -> str | None:
 
 
 _KNOWN: Final = 512
-"""Headers whose judgement is remembered."""
+"""Cached decisions about header values."""
 _LONGEST: Final = 300
-"""Bytes of one: no name is longer, though what is sent may be."""
+"""The longest cached value in bytes."""
 _NO_HOST: Final = "a request must have one Host header"
 _OTHER_HOST: Final = "the Host header names another server than this one"
 _NOT_LOCAL: Final = (
@@ -136,7 +136,7 @@ _OTHER_ORIGIN: Final = (
 
 
 class Bind(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a server listens, and what its settings say about those who come."""
+    """The address of a listener, and its settings about callers."""
 
     host: str = "localhost"
     public_hosts: tuple[str, ...] = ()
@@ -147,14 +147,14 @@ class Bind(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Objection(msgspec.Struct, frozen=True):
-    """Why a request is not answered."""
+    """Why a request is refused."""
 
     status: int
     message: str
 
 
 class HostPolicy:
-    """What passes; made by ``for_bind`` alone."""
+    """The hosts and origins that are allowed; use ``for_bind`` to make one."""
 
     def __init__(self, bind: Bind) -> None:
         self.bind = bind
@@ -182,18 +182,18 @@ class HostPolicy:
         tls: bool = False,
         credentials: bool = False,
     ) -> Self:
-        """The policy of a server that listens on a host; SettingsError for one it must not.
+        """The policy of a listener; raises SettingsError for an unsafe one.
 
-        Loopback: names of this machine pass, and those in ``public_hosts`` (behind a proxy)
-        where credentials are asked for; so do pages of this machine. Anywhere else credentials
-        must be asked for, ``public_hosts`` pass, or any name if there are none, and no page but
-        those in ``browser_origins``.
+        On loopback, names of this machine are allowed, those in ``public_hosts`` (behind a proxy)
+        if credentials are required, and pages of this machine. Elsewhere credentials must be
+        required; ``public_hosts`` are allowed (any name if there are none), and only pages in
+        ``browser_origins``.
         """
         return cls(Bind(host, tuple(public_hosts), tuple(browser_origins), tls, credentials))
 
     @property
     def warnings(self) -> list[str]:
-        """What the operator who started the server should know."""
+        """Warnings for the operator who starts the server."""
         notes = []
         if not self.loopback and not self._names:
             notes.append(
@@ -212,7 +212,7 @@ class HostPolicy:
     def refuse(
         self, hosts: Sequence[bytes], origins: Sequence[bytes], version: str = "1.1"
     ) -> Objection | None:
-        """Why a request with such headers is not answered, or None."""
+        """The refusal of a request with these headers, or None."""
         if len(hosts) != 1:
             if hosts or version != "1.0":
                 return Objection(400, _NO_HOST)
@@ -224,7 +224,7 @@ class HostPolicy:
         return None
 
     def shares_with(self, origin: bytes) -> bool:
-        """Whether a page's script may read answers: only one that the settings name."""
+        """Whether scripts of a page may read answers: only if the settings list it."""
         found = parse_origin(origin.decode("latin-1"))
         return found is not None and found in self._origins
 
@@ -247,7 +247,7 @@ class HostPolicy:
 
 
 def _remember(judge: Callable[[bytes], bool]) -> Callable[[bytes], bool]:
-    """A judgement that is made once, and of what is too long to be kept each time."""
+    """Cache a decision by header value; values that are too long are decided each time."""
     known = lru_cache(_KNOWN)(judge)
     return lambda value: known(value) if len(value) <= _LONGEST else judge(value)
 
@@ -291,7 +291,7 @@ _ALLOWED: Final = frozenset(
     }
 )
 _MIRRORED: Final = re.compile(r"mcp-param-[a-z0-9-]{1,100}", re.ASCII)
-"""Arguments that a client repeats in headers; which ones there are, tools say."""
+"""Headers that repeat arguments of tools."""
 _MANY: Final = 64
 _EXPOSED: Final = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow"
 _SECONDS: Final = b"600"
@@ -300,7 +300,7 @@ _ORIGIN: Final = b"origin"
 
 
 def shared_headers(policy: HostPolicy, headers: Headers) -> Headers:
-    """The headers by which a browser knows whether a page may read the answer."""
+    """The CORS headers of an answer."""
     if not policy.shares:
         return ()
     origin = _find(headers, _ORIGIN)
@@ -314,7 +314,7 @@ def shared_headers(policy: HostPolicy, headers: Headers) -> Headers:
 
 
 def is_preflight(method: str, headers: Headers) -> bool:
-    """Whether a browser asks what a page may do."""
+    """Whether a request is a CORS preflight."""
     return (
         method == "OPTIONS"
         and _find(headers, _ORIGIN) is not None
@@ -323,7 +323,7 @@ def is_preflight(method: str, headers: Headers) -> bool:
 
 
 def preflight_headers(policy: HostPolicy, headers: Headers) -> Headers:
-    """What a page may do; nothing is said to one that may do nothing."""
+    """The CORS headers of a preflight answer; none for a page that is not allowed."""
     origin = _find(headers, _ORIGIN)
     if origin is None or not policy.shares_with(origin):
         return ()

@@ -1,8 +1,8 @@
-"""How much time and memory of a server one client may take.
+"""Limits on the time and memory that one client may use.
 
-Memory is counted for each sender and in all. A body counts from the moment that its length is
+Memory is counted for each sender and in total. A body counts from the moment that its length is
 known, or that a part of it arrives, until its request is answered; before authentication it counts
-for the address that it comes from. Loads are not counted, because they are spooled to disk.
+for the sender's address. Loads are not counted, because they are spooled to disk.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from trails.model.actors import Actor
 
 _CONNECTIONS: Final = 10_000
 _RESERVE: Final = 1024
-"""Open files that the server itself may need."""
+"""Open files that are reserved for the server itself."""
 
 
 class ClientLimits(msgspec.Struct, frozen=True):
-    """What one client may take."""
+    """The limits of one client."""
 
     connections: int = _CONNECTIONS
-    """At the same time, of all clients."""
+    """Open connections of all clients."""
     target: int = 16 << 10
-    """Bytes of what a request is for."""
+    """Bytes of the request target."""
     line: int = 16 << 10
-    """Bytes of a header."""
+    """Bytes of one header line."""
     lines: int = 128
     head: int = 64 << 10
     """Bytes of all headers."""
@@ -37,25 +37,25 @@ class ClientLimits(msgspec.Struct, frozen=True):
     """Seconds between two requests."""
     head_seconds: float = 10.0
     body_seconds: float = 30.0
-    """Until a body is there, and one more for each ``body_rate`` bytes that are."""
+    """Seconds for a body, plus one for each ``body_rate`` bytes of it that have arrived."""
     body_rate: int = 1 << 10
     unknown: int = 32 << 20
-    """Bytes of requests whose sender is not known yet, for each address."""
+    """Bytes of requests of unknown senders, for each address."""
     unknown_in_all: int = 128 << 20
     stall: float = 60.0
-    """Seconds for which a client may read nothing of its answer."""
+    """Seconds without reading after which a client is cut off."""
     drain: int = 256 << 10
-    """Bytes of an unwanted body that are read so that the connection can go on."""
+    """Bytes of an unwanted body that are read to keep the connection usable."""
     linger: float = 2.0
-    """Seconds in which what is still sent is read, so that an answer is not lost with it."""
+    """Seconds of silence until a connection that ends is closed."""
     linger_most: float = 30.0
-    """Seconds in which that goes on, as long as something comes."""
+    """Seconds until it is closed at the latest."""
     linger_bytes: int = 64 << 20
     """Bytes that are read in that time."""
 
 
 def limits_of_process() -> ClientLimits:
-    """The limits that this process can keep; it is allowed as many open files as it may have."""
+    """The limits that the open files of this process allow, after raising their number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _CONNECTIONS + _RESERVE
     if soft < wanted:
@@ -66,26 +66,26 @@ def limits_of_process() -> ClientLimits:
 
 
 UNCOUNTED: Final = 16 << 10
-"""Bytes of a body that is too small to count."""
+"""Smaller bodies (in bytes) are not counted."""
 _BODIES_EACH: Final = 4
-"""Bodies of the largest size that one actor may have under way."""
+"""Bodies of the largest size that one actor may send at the same time."""
 _BODIES: Final = 16
-"""And all actors together."""
+"""The same for all actors together."""
 
 
 class BodyBudget:
-    """Bytes of bodies that are under way."""
+    """Counts the bytes of bodies that are being received or answered."""
 
     def __init__(self, largest: int) -> None:
-        """``largest`` is how many bytes one body may have."""
+        """``largest``: bytes of the largest body."""
         self._most_each = _BODIES_EACH * largest
         self._most = _BODIES * largest
         self._held: dict[str, int] = {}
         self.total = 0
-        """Of all actors."""
+        """The bytes of all actors."""
 
     def take(self, whose: str, count: int) -> JsonReply | None:
-        """Count some bytes; or the reply to a request for which there is no room."""
+        """Count bytes, or return the refusal if they exceed the limit."""
         held = self._held.get(whose, 0) + count
         if held > self._most_each:
             message = (
@@ -101,7 +101,7 @@ class BodyBudget:
         return None
 
     def give_back(self, whose: str, count: int) -> None:
-        """Count them no more."""
+        """Stop counting bytes."""
         self.total -= count
         left = self._held[whose] - count
         if left:
@@ -111,17 +111,17 @@ class BodyBudget:
 
 
 class ArrivalBudget:
-    """Bytes that connections hold and that are not known to be of any actor."""
+    """Counts the bytes that connections hold for unknown senders."""
 
     def __init__(self, each: int, in_all: int) -> None:
-        """``each`` is how many of them one address may have."""
+        """``each``: the limit for one address."""
         self._each = each
         self._in_all = in_all
         self._held: dict[str, int] = {}
         self.total = 0
 
     def change(self, address: str, by: int) -> bool:
-        """Count more or fewer bytes; whether there is room for them. They count either way."""
+        """Count more or fewer bytes; returns whether they are within the limit."""
         held = self._held.get(address, 0) + by
         self.total += by
         if held:
@@ -133,10 +133,10 @@ class ArrivalBudget:
 
 
 class CountedBody:
-    """The body of one request, as far as it has come."""
+    """The received part of one body."""
 
     def __init__(self, budget: BodyBudget, actor: Actor, client: tuple[str, int] | None) -> None:
-        # Without a credential all have the same name.
+        # Without a credential, all callers share a name.
         address = "" if actor.credential or client is None else client[0]
         self._whose = f"{actor.name} {address}"
         self._budget = budget
@@ -144,19 +144,19 @@ class CountedBody:
         self._is_refused = False
 
     def take(self, count: int) -> JsonReply | None:
-        """Count some of it; or the reply if there is no room."""
+        """Count bytes, or return the refusal."""
         reply = self._budget.take(self._whose, count)
         if reply is None:
             self._size += count
         return reply
 
     def release(self) -> None:
-        """Its request is answered."""
+        """Stop counting: the request is answered."""
         if self._size:
             self._budget.give_back(self._whose, self._size)
 
     def receive_counted(self, receive: Receive, send: Send) -> Receive:
-        """A ``receive`` for a body of unknown length, which ends when there is no room for more."""
+        """A ``receive`` for a body of unknown length, which stops at the limit."""
 
         async def receive_part() -> Message:
             message = await receive()
@@ -170,7 +170,7 @@ class CountedBody:
         return receive_part
 
     def send_unless_refused(self, send: Send) -> Send:
-        """A ``send`` that drops what is said after the body was refused."""
+        """A ``send`` that drops the application's answer if the body was refused."""
 
         async def send_part(message: Message) -> None:
             if not self._is_refused:

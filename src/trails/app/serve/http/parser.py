@@ -1,9 +1,9 @@
 """HTTP/1.1 requests out of a stream of bytes (RFC 9112), read strictly.
 
 Where one request ends and the next begins is what a client, a proxy and this server must agree
-on; who makes them disagree can slip a request into another client's connection. So only one
-spelling of everything that frames a message is read, and anything else is refused with
-``BadRequestError``, after which the parser is of no further use: the connection has to end.
+on; an attacker who makes them disagree can smuggle a request into another client's connection. So
+only one spelling of everything that frames a message is accepted, and anything else is refused with
+``BadRequestError``, after which the parser can't be used: the connection has to end.
 
 Pure: bytes in, a ``RequestHead``, parts of its body and ``END`` out, in order. What has a limit
 is refused as soon as the limit is passed, not when all of it has come.
@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Literal
+from urllib.parse import unquote
 
 import msgspec
 
 from trails.app.serve.http.limits import ClientLimits
-from trails.app.serve.http.responses import Headers
+from trails.app.serve.http.responses import AccessHeaders, Headers
 
 _METHODS: Final = {
     each.encode(): each
@@ -40,18 +41,20 @@ _CLOSE: Final = re.compile(rb"(?:^|,)[ \t]*close[ \t]*(?:,|$)")
 _CHUNK: Final = re.compile(
     rb"([0-9A-Fa-f]{1,16})(?:;%b(?:=%b)?)*" % (_TOKEN, _TOKEN)  # RFC 9112, 7.1.1
 )
+_KEPT: Final = 4 << 10
+"""Bytes of a head that is kept for the next request."""
 _CHUNK_LINE: Final = 1 << 10
 """Bytes of the line that says how large a chunk is."""
 _DIGITS: Final = 18
-"""Of a Content-Length: every reader can count that far."""
+"""The most digits of a Content-Length."""
 _SINGLE: Final = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect"})
 """Headers that must not be repeated: one reader would take the first, another the last."""
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection", b"upgrade"})
-"""Headers that say how a connection goes on: too late after a body."""
+"""Headers about the connection, which are not allowed after a body."""
 
 
 class BadRequestError(Exception):
-    """A request that is not read, with the answer to it."""
+    """An invalid request, with its status and message."""
 
     def __init__(self, status: int, code: str, message: str, more: Headers = ()) -> None:
         super().__init__(message)
@@ -70,56 +73,62 @@ class End(Enum):
 END: Final = End.END
 
 
-class RequestHead(msgspec.Struct, frozen=True, gc=False):
-    """What a request says before its body."""
+class RequestHead(msgspec.Struct, gc=False):
+    """The head of a request. Requests with the same bytes share it."""
 
     method: str
-    target: bytes
+    raw_path: bytes
+    path: str
+    query: bytes
     version: Literal["1.0", "1.1"]
     headers: list[tuple[bytes, bytes]]
-    """With names in small letters, and without white space around values."""
+    """Names in lower case, values without surrounding white space."""
     length: int | None
     """Bytes of the body; None for one in chunks."""
     keep_alive: bool
     """Whether another request may follow on the connection."""
     expects: bool
-    """Whether the client waits for leave to send the body (``Expect: 100-continue``)."""
+    """Whether the client waits before it sends the body (``Expect: 100-continue``)."""
+    access: AccessHeaders | None = None
+    """What the headers say about access, once that was read."""
 
 
 class RequestParser:
-    """Reads the requests of one connection."""
+    """Reads the requests of one connection.
 
-    __slots__ = ("_at", "_data", "_left", "_limits", "_read", "_searched")
+    ``next`` is called for what comes next; it returns None when more bytes are needed to know.
+    """
+
+    __slots__ = ("_at", "_data", "_last", "_last_text", "_left", "_limits", "_searched", "next")
 
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self._data = b""
         self._at = 0
-        """Where in the data the next thing begins."""
+        """The position in the data."""
         self._searched = 0
-        """Up to where the end of a head was looked for."""
+        """The position up to which the end of a head was searched."""
         self._left = 0
-        """Bytes that are missing from a body of known length, or from a chunk."""
-        self._read: Callable[[], RequestHead | bytes | End | None] = self._read_head
+        """Bytes that are missing from the body or chunk."""
+        self._last_text = b""
+        """The head that was read last: most clients send the same one again and again."""
+        self._last: RequestHead | None = None
+        self.next: Callable[[], RequestHead | bytes | End | None] = self._read_head
 
     def feed(self, data: bytes) -> None:
-        """Take more bytes."""
+        """Add bytes."""
         rest = self._data[self._at :]
         self._searched = max(self._searched - self._at, 0)
         self._data, self._at = rest + data if rest else data, 0
 
     def drop(self) -> None:
-        """Let go of what was not read; nothing is read any more."""
+        """Drop unread bytes; nothing is read any more."""
         self._data, self._at = b"", 0
 
     @property
     def backlog(self) -> int:
-        """Bytes that were taken and not read yet."""
+        """The number of unread bytes."""
         return len(self._data) - self._at
-
-    def next(self) -> RequestHead | bytes | End | None:
-        """What comes next; None when more bytes are needed to know."""
-        return self._read()
 
     # --- heads
 
@@ -133,17 +142,21 @@ class RequestParser:
             self._searched = max(len(data) - 3, at)
             self._check_beginning(data, at)
             return None
-        head = parse_head(data[at : end + 2], self._limits)
+        text, head = data[at : end + 2], self._last
+        if head is None or text != self._last_text:
+            head = parse_head(text, self._limits)
+            if len(text) <= _KEPT:
+                self._last, self._last_text = head, text
         self._at = end + 4
         if head.length is None:
-            self._read = self._read_chunk
+            self.next = self._read_chunk
         else:
             self._left = head.length
-            self._read = self._read_body
+            self.next = self._read_body
         return head
 
     def _check_beginning(self, data: bytes, at: int) -> None:
-        """Refuse at once what can't become a request, or is too large for one."""
+        """Refuse immediately what can't become a valid request, or is too large."""
         size, limits = len(data) - at, self._limits
         if size and data[at:] != b"\r" and not _BEGINNING.match(data, at, at + 24):
             raise _bad("This is not an HTTP/1.1 request.")
@@ -168,19 +181,17 @@ class RequestParser:
 
     def _take(self) -> bytes | None:
         data, at = self._data, self._at
-        size = min(self._left, len(data) - at)
-        if not size:
-            return None
-        self._left -= size
-        part = data if size == len(data) else data[at : at + size]
-        if at + size < len(data):
-            self._at = at + size
-        else:
+        size = len(data) - at
+        if size <= self._left:
+            self._left -= size
             self._data, self._at = b"", 0  # a connection that waits for more holds none of it
-        return part
+            return data[at:] if size else None
+        self._at = end = at + self._left
+        self._left = 0
+        return data[at:end]
 
     def _end(self) -> End:
-        self._read = self._read_head
+        self.next = self._read_head
         self._searched = 0
         return END
 
@@ -191,13 +202,13 @@ class RequestParser:
             if size is None:
                 return None
             if not size:
-                self._read = self._read_trailers
+                self.next = self._read_trailers
                 self._searched = 0
                 return self._read_trailers()
             self._left = size
         part = self._take()
         if not self._left:
-            self._read = self._read_chunk_end
+            self.next = self._read_chunk_end
         return part
 
     def _read_size(self) -> int | None:
@@ -221,11 +232,11 @@ class RequestParser:
         if not self._data.startswith(b"\r\n", self._at):
             raise _bad("Bad chunked body: a chunk is longer than its size says.")
         self._at += 2
-        self._read = self._read_chunk
+        self.next = self._read_chunk
         return self._read_chunk()
 
     def _read_trailers(self) -> End | None:
-        """Read what follows the last chunk; it says nothing, and must not frame anything."""
+        """Read the trailers; they are ignored, and must not frame anything."""
         data, at = self._data, self._at
         if data.startswith(b"\r\n", at):
             self._at = at + 2
@@ -271,9 +282,13 @@ def parse_head(data: bytes, limits: ClientLimits) -> RequestHead:
     kept = is_newest and (
         b"connection" not in said or not _CLOSE.search(said[b"connection"].lower())
     )
+    raw_path, _, query = target.partition(b"?")
+    path = raw_path.decode("ascii")
     return RequestHead(
         named,
-        target,
+        raw_path,
+        unquote(path) if "%" in path else path,
+        query,
         "1.1" if is_newest else "1.0",
         headers,
         _length_of(said, is_newest=is_newest),
@@ -301,7 +316,7 @@ def _parse_fields(data: bytes, limits: ClientLimits) -> list[tuple[bytes, bytes]
 
 
 def _join_repeated(headers: list[tuple[bytes, bytes]], said: dict[bytes, bytes]) -> None:
-    """Take all Connection headers for one, and refuse others that must not be there twice."""
+    """Join repeated Connection headers, and refuse other repeated ones."""
     names = [name for name, _ in headers if name in _SINGLE]
     if len(names) != len(set(names)):
         twice = next(name for name in names if names.count(name) > 1)
@@ -328,7 +343,7 @@ def _length_of(said: dict[bytes, bytes], *, is_newest: bool) -> int | None:
 
 
 def _path_of(target: bytes, host: bytes) -> bytes:
-    """The target in a whole URL, which must name the host that the header names."""
+    """The path in an absolute URL, which must have the host of the Host header."""
     scheme, _, rest = target.partition(b"://")
     authority = rest.partition(b"/")[0].partition(b"?")[0]
     path = rest[len(authority) :]

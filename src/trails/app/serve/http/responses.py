@@ -1,6 +1,6 @@
 """Responses of the front itself, and what it reads from the headers of a request.
 
-Every response has the ``SECURITY`` headers. ``RequestHead`` reads a request's headers in one pass
+Every response has the ``SECURITY`` headers. ``AccessHeaders`` reads a request's headers in one pass
 and takes the credential out. Tokens in the address or in other headers are refused, because
 others may keep those: a project's token is recognised by its form, the presented one by its text.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -29,7 +29,7 @@ SECURITY: Final[Headers] = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""What is answered is data for programs: no browser shall run, frame, embed or guess at it."""
+"""Answers are data for programs: browsers must not run, frame, embed or sniff them."""
 _PRIVATE: Final = (b"cache-control", b"no-store")
 """Answers depend on the caller; a handler may set another value."""
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
@@ -57,7 +57,7 @@ class HeaderSender:
 
 
 def error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
-    """The one form of an error."""
+    """The JSON form of an error."""
     error: dict[str, object] = {"code": code, "message": message}
     if data:
         error["data"] = data
@@ -65,20 +65,19 @@ def error_body(code: str, message: str, data: Mapping[str, object] | None = None
 
 
 def rpc_error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
-    """An error of the front in the form of MCP, to a request whose id it has not read."""
+    """An error in the form of MCP, for a request whose id was not read."""
     error = {"code": _SERVER_ERROR, "message": message, "data": {**(data or {}), "code": code}}
     return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": error})
 
 
 class JsonReply(msgspec.Struct, frozen=True):
-    """A whole answer: a JSON text, or nothing."""
+    """A complete response with a JSON body, or without a body."""
 
     status: int
     body: bytes
     more: Headers = ()
 
     async def send(self, send: Send) -> None:
-        """Answer with it."""
         headers = list(self.more)
         if self.status != HTTPStatus.NO_CONTENT:
             headers = [JSON, (b"content-length", str(len(self.body)).encode()), *headers]
@@ -87,12 +86,12 @@ class JsonReply(msgspec.Struct, frozen=True):
 
 
 def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
-    """A whole response to a request that can't be read, as it is sent; the last on a connection."""
+    """The bytes of a complete error response, the last on its connection."""
     return write_response(status, error_body(code, message), more)
 
 
 def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
-    """A whole response as it is sent; the last on its connection."""
+    """The bytes of a complete response, the last on its connection."""
     again = [(b"retry-after", b"5")] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     headers = (
         JSON,
@@ -110,7 +109,7 @@ def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
 def interrupted(request: bytes) -> bytes:
     """The answer to a request whose owner ended: its outcome is unknown.
 
-    What only reads can be sent again.
+    A request that only reads can be sent again.
     """
     if request.startswith((b"GET ", b"HEAD ")):
         message = (
@@ -127,18 +126,18 @@ def interrupted(request: bytes) -> bytes:
 
 
 def unavailable(request: bytes) -> bytes:
-    """The answer to a request that no owner was found for; nothing was done."""
+    """The answer to a request for which no owner was found; nothing was done."""
     message = "no process serves this project at the moment; try again in a while"
     return _answer(503, request, "locked", message)
 
 
 def crowded() -> bytes:
-    """The answer to a connection too many."""
+    """The answer if there are too many connections."""
     return write_refusal(503, "busy", "too many clients are connected; try again in a while")
 
 
 def _answer(status: int, request: bytes, code: str, message: str) -> bytes:
-    """An HTTP response, in the form of the surface that the request is for."""
+    """The bytes of an error response, in the form of the surface that was requested."""
     target = request.partition(b"\r\n")[0].partition(b"?")[0].split(b" ")
     if len(target) > 1 and target[1].endswith(b"/mcp"):
         return write_response(status, rpc_error_body(code, message))
@@ -152,13 +151,29 @@ _LENGTH: Final = b"content-length"
 _CODING: Final = b"transfer-encoding"
 
 
-class RequestHead:
-    """The headers that decide whether a request is answered, and to whom.
+HEAD_KEY: Final = "trails.head"
+"""The key of a scope for the head as the parser gave it, which is the same for the same bytes."""
 
-    The credential is taken out of the scope, so no one else sees it.
-    """
 
-    __slots__ = ("authorization", "doubtful", "hosts", "is_chunked", "length", "origins")
+class ParsedHead(Protocol):
+    """A head that keeps what was found in it."""
+
+    access: AccessHeaders | None
+
+
+class AccessHeaders:
+    """The headers that the front checks."""
+
+    __slots__ = (
+        "authorization",
+        "doubtful",
+        "headers",
+        "hosts",
+        "is_chunked",
+        "is_misplaced",
+        "length",
+        "origins",
+    )
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -168,24 +183,40 @@ class RequestHead:
         self.origins = _values(_ORIGIN, found, headers, once=once)
         given = _values(AUTHORIZATION, found, headers, once=once)
         self.authorization = None if not given else given[0] if len(given) == 1 else b""
-        """The credential; of several none can be trusted."""
+        """The credential; empty if there are several, because none can be trusted."""
         if given:
             del found[AUTHORIZATION]
-            scope["headers"] = headers = [each for each in headers if each[0] != AUTHORIZATION]
+            headers = [each for each in headers if each[0] != AUTHORIZATION]
+        self.headers = headers
+        """All of them but the credential."""
         length = found.get(_LENGTH, b"")
         self.length = int(length) if length.isdigit() else 0
-        """The declared length of the body; 0 where there is none."""
+        """The declared length of the body, or 0."""
         self.is_chunked = _CODING in found
         target = raw_path(scope) + scope["query_string"]
         said = b"\n".join(found.values() if once else [value for _, value in headers])
         self.doubtful = BEGINNING in target or b"%" in target or BEGINNING in said
         """Whether there may be a token outside the Authorization header."""
+        self.is_misplaced: bool | None = None
+        """Whether there is one; None as long as that is not known."""
+
+
+def access_headers(scope: Scope) -> AccessHeaders:
+    """Read them; the credential is taken out of the scope, so no one else sees it."""
+    head: ParsedHead | None = scope.get(HEAD_KEY)
+    access = None if head is None else head.access
+    if access is None:
+        access = AccessHeaders(scope)
+        if head is not None:
+            head.access = access
+    scope["headers"] = [*access.headers]
+    return access
 
 
 def _values(
     name: bytes, found: Mapping[bytes, bytes], headers: Headers, *, once: bool
 ) -> Sequence[bytes]:
-    """What a header says, each time that it is there; ``once`` is whether none is there twice."""
+    """All values of a header; ``once``: no header is repeated."""
     if name not in found:
         return ()
     return (found[name],) if once else [value for each, value in headers if each == name]
@@ -203,8 +234,14 @@ def presented_in(authorization: bytes) -> Secret:
     return Secret(authorization.strip().partition(b" ")[2].strip().decode(errors="surrogateescape"))
 
 
-def has_misplaced_token(scope: Scope) -> bool:
-    """Whether there is a token elsewhere in the head, once the credential is taken out."""
+def has_misplaced_token(scope: Scope, access: AccessHeaders) -> bool:
+    """Whether there is a token in the head outside the Authorization header."""
+    if access.is_misplaced is None:
+        access.is_misplaced = _find_token(scope)
+    return access.is_misplaced
+
+
+def _find_token(scope: Scope) -> bool:
     query: bytes = scope["query_string"]
     given = [value for _, value in scope["headers"]]
     if b"%" in query:

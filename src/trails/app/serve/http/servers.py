@@ -1,6 +1,6 @@
-"""uvicorn on sockets that are there already, with connections of our own.
+"""uvicorn's server on sockets that already listen, with our own connections.
 
-It begins, ticks and ends in order; signals and logs are left to the program.
+uvicorn starts, ticks and stops; signals and logs are left to the program.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TICKS: Final = 10
 
 
 class Port(msgspec.Struct, frozen=True):
-    """A socket that listens; one without a listener gets it from each connection."""
+    """A listening socket; without a listener, each connection names its own."""
 
     sock: socket.socket
     listener: Listener | None = None
@@ -75,7 +75,7 @@ class HttpServer(Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
     async def run_on(self, ports: Sequence[Port]) -> None:
@@ -84,7 +84,7 @@ class HttpServer(Server):
         await self.serve([port.sock for port in ports])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Listen; each socket has its own way in, and TLS or not."""
+        """Serve all sockets, each with its listener and TLS context."""
         loop = asyncio.get_running_loop()
         self._clock.now = loop.time()
         self.servers = [
@@ -110,7 +110,7 @@ class HttpServer(Server):
         )
 
     async def on_tick(self, counter: int) -> bool:
-        """Look at the time, once a second."""
+        """Check timeouts and credentials once a second."""
         self._clock.now = now = asyncio.get_running_loop().time()
         if counter % _TICKS == 0:
             for connection in list(self.server_state.connections):
@@ -120,11 +120,11 @@ class HttpServer(Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; clients that have not read their answers by then are cut off."""
+        """Stop; clients that have not read their answers by then are cut off."""
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
     def stop(self) -> None:
-        """Finish what runs, for a few seconds, and end."""
+        """Let running requests finish for some seconds, and stop."""
         self.should_exit = True

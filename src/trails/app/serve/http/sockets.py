@@ -17,7 +17,7 @@ _BACKLOG: Final = 2048
 
 
 def find_address(host: str) -> str:
-    """The address of a host; SettingsError where there is none."""
+    """The address of a host; raises SettingsError if there is none."""
     name = host.removeprefix("[").removesuffix("]")
     try:
         found = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM) if name else []
@@ -32,7 +32,7 @@ def find_address(host: str) -> str:
 
 
 def bind_port(host: str, port: int) -> socket.socket:
-    """A socket that listens; SettingsError says what to do when there can be none."""
+    """A listening socket; raises SettingsError with the next step if that fails."""
     family = socket.AF_INET6 if ":" in (address := find_address(host)) else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -60,7 +60,7 @@ def _explain(error: OSError, host: str, port: int) -> SettingsError:
 
 
 def url_of(sock: socket.socket, *, tls: bool = False) -> str:
-    """The address of a listening socket, as a browser wants it."""
+    """The URL of a listening socket."""
     host, port = sock.getsockname()[:2]
     scheme = "https" if tls else "http"
     name = f"[{host}]" if sock.family == socket.AF_INET6 else host
@@ -68,13 +68,13 @@ def url_of(sock: socket.socket, *, tls: bool = False) -> str:
 
 
 HANDSHAKE: Final = 10.0
-"""Seconds that a client has to agree on TLS."""
+"""Seconds that a client has for the TLS handshake."""
 
 
 def load_tls(folder: Path, certificate: str, key: str) -> ssl.SSLContext | None:
-    """What a port needs to speak TLS; None where the settings name no certificate.
+    """The TLS context of a port; None if the settings name no certificate.
 
-    Paths are relative to the project folder; SettingsError says what is wrong with a file.
+    Paths are relative to the project folder; raises SettingsError if a file is invalid.
     """
     if not certificate and not key:
         return None
@@ -102,7 +102,7 @@ def _check_readable(name: str, path: Path) -> None:
 
 
 def _refuse_password() -> Never:
-    """A server starts without anybody who could type one."""
+    """Refuse a key with a password: a server can't ask for it."""
     raise SettingsError(
         "[server] tls_key is encrypted; write it without a password, readable for this user alone, "
         "as 'openssl pkey -in <key> -out <new key>' does"
