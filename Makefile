@@ -1,7 +1,7 @@
 # Every target sets up its own environment first; `make` alone lists them.
 
 PYTHON  ?= python3
-WORKERS ?= 3  # on two cores: many tests wait for processes and clocks
+WORKERS ?= 4  # on two cores: many tests wait for processes and clocks
 
 VENV  := .venv
 BIN   := $(VENV)/bin

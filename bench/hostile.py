@@ -61,7 +61,7 @@ GROUPS: Final = {
 """Every actor; no policy names the group of strangers."""
 NODES: Final = 300
 _WARM: Final = 1.0
-"""Seconds that a pattern has before it is measured."""
+"""Seconds that a pattern has before it is measured; fewer in a smoke test."""
 
 
 def run(*, quick: bool, requests: int = 10_000) -> list[Result]:
@@ -88,7 +88,7 @@ def _compare(server: Served, victim: Victim, pattern: str, requests: int) -> Res
         for each in processes:
             assert each.stdout is not None  # noqa: S101 - it is a pipe
             each.stdout.readline()
-        sleep(_WARM)
+        sleep(min(_WARM, requests / 100))
         beside = victim.measure(requests)
         if any(each.poll() is not None for each in processes):
             raise RuntimeError(f"{pattern} ended before it was measured; see its error above")

@@ -152,6 +152,7 @@ def run_demo(tmp_path, **settings):
     )
 
 
+@pytest.mark.long  # each run of CI takes the whole tour by ``make demo``
 def test_the_whole_tour_runs_to_its_end(tmp_path):
     """It loses nothing to a kill, proves the log, and leaves no process or folder behind."""
     with run_demo(tmp_path, DEMO_ONCE="1", TOUR="all") as demo:

@@ -285,8 +285,13 @@ def seconds_used(pid):
 def stop(pid):
     """Have a process stand still, with each of its threads."""
     os.kill(pid, signal.SIGSTOP)
-    tasks = list(Path(f"/proc/{pid}/task").iterdir())
-    wait_until(lambda: {state_of(task) for task in tasks} == {"T"})
+    wait_until(lambda: set(_states_of_threads(pid)) == {"T"})
+
+
+def _states_of_threads(pid):
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            yield state_of(task)
 
 
 def kill_workers_of(sandbox):

@@ -178,10 +178,11 @@ def world(tmp_path_factory):
     return World(tmp_path_factory.mktemp("world"))
 
 
-@pytest.mark.parametrize("work", WORKS)
-def test_a_kill_before_a_change_leaves_all_or_nothing(world, tmp_path, work):
-    """One of the changes that each work makes, by chance."""
-    rng = random.Random(fresh_seed())
+@pytest.mark.parametrize("turn", range(4))
+def test_a_kill_before_a_change_leaves_all_or_nothing(world, tmp_path, turn):
+    """One of the changes that some work makes, by chance; the campaign tries all works."""
+    rng = random.Random(fresh_seed() + turn)
+    work = rng.choice(sorted(WORKS))
     change = rng.randint(1, world.done(work, tmp_path).changes)
     kill(world, tmp_path, work, "--change", change)
 
