@@ -27,6 +27,13 @@ from trails.identity.tokens import TokenFile
 from trails.model.actors import TokenRequest
 from trails.model.writes import LoadRequest
 
+SETTINGS: Final = """
+[project]
+name = "bench"
+
+[graphs.main.budgets]
+calls_per_minute = 1_000_000  # the actor that is measured makes more calls than any agent does
+"""
 APP: Final = '''
 from trails import Node, node_type, predicate
 
@@ -132,7 +139,7 @@ def _token(folder: Path, actor: str, group: str) -> str:
 
 @contextmanager
 def _served(folder: Path) -> Iterator[Served]:
-    (folder / "trails.toml").write_text('[project]\nname = "bench"\n', encoding="utf-8")
+    (folder / "trails.toml").write_text(SETTINGS, encoding="utf-8")
     (folder / "app.py").write_text(APP, encoding="utf-8")
     (folder / "policies").mkdir()
     (folder / "policies" / "access.cedar").write_text(POLICIES, encoding="utf-8")
