@@ -302,6 +302,21 @@ def test_a_token_whose_record_says_less_is_not_current(data):
         assert book.is_current(holder)
 
 
+def test_the_first_token_holds_from_its_first_use(data):
+    """However shortly before it was made; also a later one."""
+    book = TokenBook(data)
+    callers = HttpCallers(Authenticator(Actor("local"), tokens=book))
+    nobody = callers.recognise(None)
+    assert nobody is not None
+    assert nobody.name == "local"
+    for actor in ("ann", "bob"):
+        token = issue(data, actor=actor).token.reveal()
+        found = asyncio.run(callers.authenticate(f"Bearer {token}".encode()))
+        assert isinstance(found, Actor)
+        assert found.name == actor
+    assert callers.recognise(None) is None
+
+
 def test_a_server_looks_at_the_file_once_a_second(data, monkeypatch):
     """However many requests there are; what changed is known within that second."""
     clock = [100.0]

@@ -56,6 +56,18 @@ def test_tokens_without_policies_mean_read_only(tmp_path, asked):
         assert not app.policies.server().allows(ADA, "GraphList", Resource("Server", "trails"))
 
 
+def test_the_first_credential_changes_access_at_once(tmp_path):
+    """Not when the files are looked at the next time, which is within a second."""
+    made: list[str] = []
+    with App.open(make_acme(tmp_path), guarded=lambda: bool(made)) as app:
+        judge = app.policies.judge("main")
+        assert judge.allows(ADA, "Change", GRAPH, "main")
+        made.append("a token")
+        assert not judge.allows(ADA, "Change", GRAPH, "main")
+        assert judge.allows(ADA, "Read", GRAPH, "main")
+        assert judge.mode == "read only"
+
+
 def test_policies_decide(tmp_path):
     """A policy permits what it says, and nothing else is permitted."""
     with App.open(make_acme(tmp_path, {"a.cedar": READERS})) as app:

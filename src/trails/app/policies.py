@@ -181,6 +181,8 @@ class ReloadingAuthorizer:
         state = self._state
         if monotonic() >= self._next_look:
             state = self._look()
+        if not state.guarded and self._guarded():
+            state = self._guard()
         if self._registry() is not state.registry:
             state = self._renew()
         return state.judge
@@ -229,6 +231,17 @@ class ReloadingAuthorizer:
         mode: Mode = "policies" if look else "read only" if guarded else "open"
         registry = self._registry()
         return _State(look, guarded, mode, sources, registry, self._make(mode, sources, registry))
+
+    def _guard(self) -> _State:
+        """The first credential was made: access changes at once, not at the next check."""
+        with self._lock:
+            old = self._state
+            if not old.guarded:
+                mode: Mode = "policies" if old.look else "read only"
+                judge = self._make(mode, old.sources, old.registry)
+                self._state = msgspec.structs.replace(old, guarded=True, mode=mode, judge=judge)
+                _logger.info("%s: access changed: %s", self._name, mode)
+            return self._state
 
     def _renew(self) -> _State:
         """Apply the same policies to new declarations."""

@@ -367,21 +367,27 @@ class TokenBook:
         self._file = TokenFile(data)
         self._tokens: dict[str, _Known] = {}
         self._stamp: _Stamp | None = _NEVER
-        self._looked = float("-inf")
+        self._next_look = float("-inf")
         self._configured = False
 
     @property
     def configured(self) -> bool:
         """Whether tokens were ever made, or the file of tokens is damaged."""
-        self._refresh()
+        if monotonic() >= self._next_look:
+            self._refresh()
         return self._configured
+
+    def look(self) -> None:
+        """Look at the file now: a token was presented, which may be new."""
+        self._next_look = float("-inf")
+        self._refresh()
 
     def find(self, token: Secret) -> Actor | None:
         """Return the actor of a token, with the token's id as ``credential``; None if invalid.
 
         Unknown and known ids take the same time.
         """
-        self._refresh()
+        self.look()
         split = split_token(token)
         if split is None:
             return None
@@ -400,9 +406,9 @@ class TokenBook:
     def _refresh(self) -> None:
         """Reload the file if it has changed; checks at most once a second."""
         now = monotonic()
-        if now < self._looked + _PAUSE:
+        if now < self._next_look:
             return
-        self._looked = now
+        self._next_look = now + _PAUSE
         stamp = self._look()
         if stamp != self._stamp:
             self._stamp = stamp

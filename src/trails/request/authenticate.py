@@ -81,6 +81,15 @@ class Authenticator:
         listed = self._tokens is not None and self._tokens.configured
         return listed or bool(self._hashes) or self._oauth is not None
 
+    def requires(self, *, presented: bool) -> bool:
+        """Whether a request needs a credential, if it presents one or none.
+
+        A token that is presented may be the first: it holds from its first use.
+        """
+        if presented and self._tokens is not None and not self.required:
+            self._tokens.look()
+        return self.required
+
     @property
     def process(self) -> tuple[frozenset[Scope], str]:
         """What another process must know to require the same: the scopes, the token's digest."""
@@ -97,7 +106,7 @@ class Authenticator:
 
     async def authenticate(self, token: Secret | None, most: frozenset[Scope]) -> Actor | Failure:
         """Who presents a token, with at most these scopes; None if no token was presented."""
-        if not self.required:
+        if not self.requires(presented=token is not None):
             return self.unnamed(most)
         if token is None:
             return _failure(_MISSING)
@@ -175,7 +184,9 @@ class HttpCallers:
         """The caller, if that is known without waiting."""
         if self.operator and header is None:
             return OPERATOR
-        if not self._authenticator.required:
+        if not self._authenticator.required and (
+            header is None or not self._authenticator.requires(presented=True)
+        ):
             return None if self._mandatory else self._anyone
         recent = None if header is None else self._recent.get(header)
         return recent if recent is not None and self._authenticator.is_current(recent) else None

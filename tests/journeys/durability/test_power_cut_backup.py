@@ -147,7 +147,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_or_the_new(world, tmp_path, cut)
     rng = random.Random(fresh_seed())
     step = rng.randrange(3)
     while not cut(world, tmp_path, step, rng):
-        step += rng.randint(1, 4)
+        step += rng.randint(2, 8)
     assert step > 10
 
 
