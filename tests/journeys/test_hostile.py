@@ -20,10 +20,10 @@ def test_small_calls_are_answered_beside_every_pattern() -> None:
     assert len(hostile.run(quick=True)) == len(PATTERNS)
 
 
-@pytest.mark.long(cases=len(PATTERNS) * sized(10_000, nightly=500))
+@pytest.mark.long(cases=len(PATTERNS) * sized(10_000, nightly=2_000))
 @pytest.mark.alone
 def test_ten_thousand_small_calls_beside_every_pattern() -> None:
     """None is refused, and one in a hundred takes three times as long as alone, at most."""
-    requests = sized(10_000, nightly=500)
+    requests = sized(10_000, nightly=2_000)
     missed = [each.record() for each in hostile.run(quick=False, requests=requests) if not each.ok]
     assert not missed
