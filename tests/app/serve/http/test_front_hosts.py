@@ -9,7 +9,9 @@ from tests.app.serve.http.fronts import Front
 from tests.worlds.surfaces import ask_app
 
 from trails.app.serve.http.hosts import Bind, HostPolicy
-from trails.app.serve.http.responses import AccessHeaders
+from trails.app.serve.http.limits import ClientLimits
+from trails.app.serve.http.parser import parse_head
+from trails.app.serve.http.responses import HEAD_KEY, AccessHeaders, access_headers
 from trails.errors import SettingsError
 
 REMOTE = "192.0.2.7"
@@ -267,3 +269,14 @@ def test_nothing_but_http_is_served():
 
         assert asyncio.run(visit()).status == 403
         assert [each["type"] for each in closed] == ["websocket.close"]
+
+
+def test_the_credential_is_taken_out_of_the_scope():
+    """With the head as the parser gave it, on the first request and when it is sent again."""
+    head = parse_head(
+        b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer s3cret\r\n", ClientLimits()
+    )
+    for _ in range(2):
+        scope = {"path": "/", "query_string": b"", "headers": [*head.headers], HEAD_KEY: head}
+        assert access_headers(scope).authorization == b"Bearer s3cret"
+        assert scope == {"path": "/", "query_string": b"", "headers": [(b"host", b"a")]}

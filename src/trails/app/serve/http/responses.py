@@ -203,7 +203,7 @@ class AccessHeaders:
 
 def access_headers(scope: Scope) -> AccessHeaders:
     """Read them; the credential is taken out of the scope, so no one else sees it."""
-    head: ParsedHead | None = scope.get(HEAD_KEY)
+    head: ParsedHead | None = scope.pop(HEAD_KEY, None)
     access = None if head is None else head.access
     if access is None:
         access = AccessHeaders(scope)
