@@ -30,7 +30,7 @@ from trails import (
     predicate,
 )
 from trails.engine.graph.graph import Graph
-from trails.engine.transfer.files import FORMATS, export
+from trails.engine.transfer.files import FORMATS, LOADABLE, export
 from trails.engine.transfer.load import load_lines
 from trails.engine.transfer.rdf import load_rdf
 from trails.engine.upkeep.verify import content_digest
@@ -204,7 +204,7 @@ def _normal(key: str) -> str:
     return unicodedata.normalize("NFC", key)
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("format", LOADABLE)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nodes=graphs())
 def test_a_graph_survives_its_export(format: str, nodes: list[Node]) -> None:
