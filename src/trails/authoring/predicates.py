@@ -360,7 +360,7 @@ def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored:
             f"{where}: {value_type} can't be stored; use Json, or make it a node type and refer "
             "to it"
         )
-    if value_type.kind == LIST and scalar.kind == "Json":
+    if stored and value_type.kind == LIST and scalar.kind == "Json":
         raise DeclarationError(f"{where}: a Json value can be a list itself; write Json")
     if scalar.kind == "Vector":
         dimension = given.dimension or scalar.dimension
