@@ -146,7 +146,7 @@ def test_who_does_not_give_way(clock: Clock) -> None:
     """Short work, work beside long work alone, and work that holds what others wait for."""
     copy_context().run(lambda: WorkInProgress(is_long=True))
     mine = WorkInProgress()
-    clock.work(0.009)
+    clock.work(0.002)
     assert clock.pauses == []
     clock.now += 1
     clock.work(0.001)
@@ -190,3 +190,24 @@ def test_reading_a_request_gives_way(clock: Clock, monkeypatch: pytest.MonkeyPat
     asyncio.run(read([mib // 2] * 5))
     assert len(waited) == 2
     own.end()
+
+
+def test_a_read_lets_a_short_write_go_on(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment; not one that takes long, and not one that has ended."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    monkeypatch.setattr(fairness.asyncio, "sleep", sleep)
+    write = WorkInProgress()
+    asyncio.run(fairness.give_way_to_writes())
+    assert waited == []
+    with fairness.without_pauses():
+        asyncio.run(fairness.give_way_to_writes())
+        assert len(waited) == 1
+        clock.now += 1
+        asyncio.run(fairness.give_way_to_writes())
+    asyncio.run(fairness.give_way_to_writes())
+    assert len(waited) == 1
+    write.end()

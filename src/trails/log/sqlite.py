@@ -521,14 +521,7 @@ class SqliteLog:
     ) -> None:
         """Make a commit durable, if its branch is still at ``expected``."""
         with self._transaction("append to the log"):
-            found = self._db.execute(
-                "SELECT id FROM heads WHERE branch = ?", (commit.branch,)
-            ).fetchone()
-            actual = GENESIS if found is None else found[0]
-            if actual != expected:
-                # What is remembered may be older: an interrupt can fall right after a COMMIT.
-                self._renew_heads()
-                raise head_moved(commit.branch, expected, actual)
+            self._move_head(commit, expected)
             head = self._heads.get(commit.branch)
             body = None
             if head is None or head.schema != commit.schema:
@@ -553,10 +546,6 @@ class SqliteLog:
                     added.sha,
                 ),
             )
-            self._db.execute(
-                "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
-                (commit.branch, commit.id, commit.seq, commit.schema),
-            )
             if keyed is not None:
                 self._remember(keyed, commit.time)
             self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
@@ -567,6 +556,22 @@ class SqliteLog:
         if self._tail is not None:
             self._fill_tail(self._tail, commit.seq)
             self._tail.add_commit(commit, payload, body, expected, keyed)
+
+    def _move_head(self, commit: Commit, expected: str) -> None:
+        """Let a branch end with a commit, if it is still at ``expected``."""
+        new = commit.id, commit.seq, commit.schema, commit.branch
+        if expected == GENESIS:
+            query = "INSERT OR IGNORE INTO heads (id, seq, schema, branch) VALUES (?, ?, ?, ?)"
+            moved = self._db.execute(query, new).rowcount
+        else:
+            query = "UPDATE heads SET id = ?, seq = ?, schema = ? WHERE branch = ? AND id = ?"
+            moved = self._db.execute(query, (*new, expected)).rowcount
+        if moved:
+            return
+        # What is remembered may be older: an interrupt can fall right after a COMMIT.
+        self._renew_heads()
+        head = self._heads.get(commit.branch)
+        raise head_moved(commit.branch, expected, GENESIS if head is None else head.commit)
 
     def _fill_tail(self, tail: Tail, seq: int) -> None:
         """Add what is missing before a commit: an interrupt may have come between log and tail."""
@@ -633,21 +638,28 @@ class SqliteLog:
     def insert_activities(self, activities: Iterable[Activity]) -> None:
         """Add to the stream of activities, all in one transaction."""
         rows = [(activity.id, canonical(activity)) for activity in activities]
-        with self._transaction("append to the log"):
+        # A statement a row, or BEGIN and COMMIT around one statement, would take the interpreter's
+        # lock back from threads that answer calls, each time.
+        block = self._writing if len(rows) <= _AT_ONCE else self._transaction
+        with block("append to the log"):
             for at in range(0, len(rows), _AT_ONCE):
                 some = rows[at : at + _AT_ONCE]
-                # A statement a row would take the interpreter's lock back from threads that answer
-                # calls, each time.
                 self._db.execute(
                     _INSERT + ",".join(["(?,?)"] * len(some)),
                     [*chain.from_iterable(some)],
                 )
 
     @contextmanager
-    def _transaction(self, doing: str) -> Iterator[None]:
+    def _writing(self, doing: str) -> Iterator[None]:
+        """A block of one statement, which is a transaction of its own."""
         if self.read_only:
             raise ReadOnlyError(f"can't {doing}: it is open read-only")
         with self._lock, storage_errors(doing):
+            yield
+
+    @contextmanager
+    def _transaction(self, doing: str) -> Iterator[None]:
+        with self._writing(doing):
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield

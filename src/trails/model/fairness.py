@@ -248,7 +248,7 @@ class Meter:
 T = TypeVar("T")
 _SHORT: Final = 0.05
 """Seconds for which a request counts as short work."""
-_GRACE: Final = 0.01
+_GRACE: Final = 0.003
 """Seconds that any request may take before it gives way."""
 _SLICE: Final = 0.001
 """Seconds of long work between two pauses."""
@@ -292,7 +292,7 @@ def give_way() -> None:
     """Pause if this is long work and short work is under way.
 
     Called between small steps of work that can take long. A thread that computes makes every
-    other wait for the interpreter, some fifty times in one small write.
+    other wait for the interpreter, some forty times in one small write.
     """
     work = _current_work.get()
     if work is None:
@@ -317,6 +317,17 @@ async def give_way_after(size: int, block: int) -> None:
         _current_work.get(), monotonic()
     ):
         await asyncio.sleep(_PAUSE)
+
+
+async def give_way_to_writes() -> None:
+    """Let a short write that is under way go on for a moment before a read begins.
+
+    It holds the writer's lock and needs the interpreter some forty times, and each time it would
+    wait for a caller that reads without a pause.
+    """
+    recent = monotonic() - _SHORT
+    if any(each.due == inf and each.begun > recent for each in tuple(_all_work)):
+        await asyncio.sleep(_SLICE)
 
 
 def _is_short_work_beside(work: WorkInProgress | None, now: float) -> bool:

@@ -24,7 +24,7 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
-from trails.model.fairness import WorkInProgress
+from trails.model.fairness import WorkInProgress, give_way_to_writes
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
@@ -158,6 +158,8 @@ class Kernel:
             self._running.add(call)
         progress = WorkInProgress()
         try:
+            if call is None or call.reads:
+                await give_way_to_writes()
             return await work(*given)
         finally:
             progress.end()

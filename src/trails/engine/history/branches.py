@@ -21,6 +21,7 @@ from trails.engine.visibility.refs import RefResolver, build_distant, forkable, 
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import BudgetError, ConflictError, NotFoundError, TransactionError
 from trails.model.actors import is_limited
+from trails.model.fairness import with_pauses
 from trails.model.history import (
     ALL_BRANCHES,
     GENESIS,
@@ -55,14 +56,17 @@ def list_branches(
     start = None if wanted.after is None else _main_first(wanted.after)
     names = (
         name
-        for name in sorted(heads, key=_main_first)
+        for name in with_pauses(sorted(heads, key=_main_first))
         if name.startswith(wanted.prefix)
         and (start is None or _main_first(name) > start)
         and known.has(name)
     )
     page = list(names if wanted.limit is None else islice(names, wanted.limit + 1))
     more = wanted.limit is not None and len(page) > wanted.limit
-    shown = [_info(graph, name, heads[name], visible_history) for name in page[: wanted.limit]]
+    shown = [
+        _info(graph, name, heads[name], visible_history)
+        for name in with_pauses(page[: wanted.limit])
+    ]
     return BranchPage(shown, shown[-1].name if more else None)
 
 

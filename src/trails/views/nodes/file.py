@@ -41,8 +41,8 @@ _ROWS: Final = 100
 """Rows that one statement inserts at most."""
 _SOME: Final = 16
 """The same where there are fewer than that."""
-_FEW: Final = 4
-"""Rows below which they are inserted one by one, which takes no longer."""
+_FEW: Final = 2
+"""Rows from which one statement inserts them: each statement has to get the interpreter back."""
 # The system keeps the file's pages in memory as well, so a small cache of our own suffices;
 # only the order of a large write's pages needs more.
 _USUAL_CACHE: Final = "PRAGMA cache_size = -8192"
