@@ -214,7 +214,6 @@ with App.open(folder) as app:
 """
 
 
-@pytest.mark.req("E7")
 @pytest.mark.parametrize("format", ["ndjson", "turtle", "csv"])
 @pytest.mark.parametrize(
     ("moment", "number"),
