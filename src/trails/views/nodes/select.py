@@ -130,7 +130,7 @@ class Selector:
     ) -> Found:
         """Matching nodes of exactly one type of the selected family, in the order of handles.
 
-        Looks at ``limit`` nodes that follow ``after``, or at fewer whose documents have ``size``
+        Looks at ``limit`` nodes that follow ``after``, or at fewer whose values have about ``size``
         bytes; ``next`` is the last handle that it has looked at, None at the end.
         """
         tree = self._compiler.compile(selection.type, selection.where)
@@ -147,6 +147,8 @@ class Selector:
                 state = self._read(handle, doc)
                 if state is not None and (tree is None or tree.test(state.values)):
                     found.append(state)
+                    # Long texts are not in the document.
+                    size -= sum(len(each) for each in state.values.values() if type(each) is str)
                 looked_at, last, size = looked_at + 1, handle, size - len(doc)
                 if size <= 0:
                     break
