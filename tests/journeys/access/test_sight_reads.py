@@ -16,6 +16,7 @@ from tests.journeys.access.hidden_parts import (
     twins,
 )
 
+from trails.engine.evidence.records import Titles
 from trails.engine.session.context import GraphContext
 from trails.engine.transfer.files import FORMATS, export_checkout
 from trails.engine.upkeep.maintenance import measure
@@ -23,7 +24,6 @@ from trails.errors import TrailsError
 from trails.model.nodes import Condition, Group, NodeState, Order, Selection
 from trails.projections.documents import JsonLd, project_schema
 from trails.projections.resources import project_resources
-from trails.request.resources.contents import Labels
 
 Question = Callable[[GraphContext], object]
 NAMES = [*TYPES, "Nope"]
@@ -144,7 +144,7 @@ def exported(ctx: GraphContext, format: str, types: tuple[str, ...]) -> bytes:
 
 def labels(ctx: GraphContext) -> object:
     """What every node is called."""
-    name = Labels(ctx.kg.schema)
+    name = Titles(ctx.kg.schema)
     return [(each.handle, name.of(each)) for each in every(ctx)]
 
 

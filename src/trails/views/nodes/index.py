@@ -93,6 +93,12 @@ class NodeIndex:
         """How far it has followed the log."""
         return self.layer.position
 
+    def position_in(self, db: sqlite3.Connection) -> Position:
+        """How far it has followed the log in what a transaction sees."""
+        query = "SELECT seq, head FROM layers WHERE layer = ?"
+        row = db.execute(query, (self.layer.number,)).fetchone()
+        return self.position if row is None else Position(*row)
+
     @property
     def layer_sql(self) -> tuple[LayerSql, ...]:
         """Where its rows are, nearest first."""

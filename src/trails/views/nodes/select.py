@@ -78,6 +78,22 @@ class _Filters(msgspec.Struct, frozen=True):
     test: Test | None = None
 
 
+def first_of(
+    index: NodeIndex,
+    db: sqlite3.Connection,
+    handles: Iterable[str],
+    schema_filter: SchemaFilter | None = None,
+) -> NodeState | None:
+    """The first of some nodes that there is, as far as it is visible."""
+    for handle in handles:
+        found = index.find(db, handle)
+        if found is not None:
+            state = found.state if schema_filter is None else schema_filter.apply(found.state)
+            if state is not None:
+                return state
+    return None
+
+
 class Selector:
     """Runs selections over one connection: a reader's, or the writer's own."""
 
@@ -101,6 +117,15 @@ class Selector:
         self._read: _Read = index.state if schema_filter is None else self._filtered
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
+
+    @property
+    def commit(self) -> str:
+        """The commit whose state is read."""
+        return self._index.position_in(self._db).commit
+
+    def first(self, handles: Iterable[str]) -> NodeState | None:
+        """The first of some nodes that there is, as far as it is visible."""
+        return first_of(self._index, self._db, handles, self._schema_filter)
 
     # --- the three questions -----------------------------------------------------
 

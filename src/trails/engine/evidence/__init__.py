@@ -1,0 +1,1 @@
+"""Records and their texts, as reading tools give them: bounded, pinned to a commit, continued."""
