@@ -128,7 +128,7 @@ def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
             start = starts[name]
             if name in keyless:
                 start += b'"id":%b,' % _encode(state.id)
-        yield b'%b"data":%b}\n' % (start, docs.encode(name, values))
+        yield b'%b"data":%b}\n' % (start, docs.encode_plain(name, values))
 
 
 # --- RDF -----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from trails.model.history import (
     Resolution,
 )
 from trails.model.texts import count
-from trails.model.types import ShapeDescriptor
+from trails.model.types import ANY, ShapeDescriptor
 from trails.request.builtins.declare import (
     ADDER,
     BOOLEAN,
@@ -195,7 +195,7 @@ _RESOLUTION: Final = ShapeDescriptor(
             required=True,
             one_of=["ours", "theirs", "value"],
         ),
-        field("value", "With take=value: the value, as JSON.", "Json"),
+        field("value", "With take=value: the value, as JSON.", ANY),
     ),
 )
 
