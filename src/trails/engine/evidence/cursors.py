@@ -108,10 +108,15 @@ class Cursors:
 def check_subject(cursor: Cursor, subject: object) -> None:
     """Refuse a cursor of another record, field or selection."""
     if cursor.subject != _digest(subject):
-        raise CursorError(
-            "this cursor belongs to other arguments; send those of next or previous exactly as an "
-            "earlier answer gave them, or begin again without a cursor"
-        )
+        raise wrong_subject()
+
+
+def wrong_subject() -> CursorError:
+    """The error for a cursor of something else."""
+    return CursorError(
+        "this cursor belongs to other arguments; send those of next or previous exactly as an "
+        "earlier answer gave them, or begin again without a cursor"
+    )
 
 
 def stale(commit: str) -> StaleError:

@@ -25,10 +25,11 @@ from trails.model.constraints import shorten
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.iris import Names
 from trails.model.names import suggest
-from trails.model.nodes import NodeState
+from trails.model.nodes import NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.uris import (
     HERE,
+    MAX_URI_BYTES,
     SCHEME,
     InstanceAddress,
     ListAddress,
@@ -105,10 +106,8 @@ def open_record(
     ``type_name`` is the type of a bare key; ``argument`` is where the reference was given.
     """
     found = parse_reference(ctx.names, reference, type_name, argument)
-    there = _same_place(found.place, place, argument)
+    there = settle_place(found.place, place, argument)
     opened = open_place(service, ctx, there)
-    if type_name is not None:
-        check_type(opened.kg.schema, type_name)
     state, commit = find_record(opened.kg, found.type, found.id, there)
     return Record(opened, there, state, commit)
 
@@ -126,11 +125,11 @@ def open_place(service: GraphService, ctx: GraphContext, place: ReadPoint) -> Gr
     )
 
 
-def make_place(branch: str | None, snapshot: str | None) -> ReadPoint:
+def make_place(branch: object, snapshot: object) -> ReadPoint:
     """Where a call reads; a snapshot goes before a branch, as in every tool."""
     if snapshot is not None:
-        return ReadPoint(commit=snapshot)
-    return HERE if branch in {None, MAIN} else ReadPoint(branch=branch)
+        return ReadPoint(commit=str(snapshot))
+    return HERE if branch in {None, MAIN} else ReadPoint(branch=str(branch))
 
 
 def place_name(place: ReadPoint) -> str:
@@ -174,7 +173,8 @@ def parse_reference(
     return Reference(before, text if after.isascii() and "/" not in after else after)
 
 
-def _same_place(named: ReadPoint, given: ReadPoint, argument: str) -> ReadPoint:
+def settle_place(named: ReadPoint, given: ReadPoint, argument: str = "record") -> ReadPoint:
+    """Where to read: what a reference names, or what the call says; they must not differ."""
     if given in (HERE, named):
         return make_place(named.branch, named.commit)
     if named == HERE:
@@ -191,9 +191,11 @@ def find_record(
     state, commit = kg.find_with_commit(type_name, reference)
     if state is None:
         listing = format_address(ListAddress(type_name, place))
+        named = kg.compiled.validator.references.exact(reference)
+        identifier = reference if named is None else split_handle(named)[1]
         raise NotFoundError(
             f"{kg.describe_missing(type_name, reference)} ({listing} lists all)",
-            uri=record_uri(type_name, reference, place)[:200],
+            uri=record_uri(type_name, identifier, place)[:MAX_URI_BYTES],
         )
     return state, commit
 

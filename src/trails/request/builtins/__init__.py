@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trails.request.builtins import branches, commits, graph, queries, writes
+from trails.request.builtins import branches, commits, graph, queries, reading, writes
 from trails.request.builtins.declare import Builtin
 
 OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
@@ -14,6 +14,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
             *commits.BUILTINS,
             *graph.BUILTINS,
             *queries.BUILTINS,
+            *reading.BUILTINS,
             *writes.BUILTINS,
         ),
         key=lambda each: each.name,
