@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from math import isqrt
@@ -114,7 +115,7 @@ class Selector:
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
         self._schema_filter = schema_filter
-        self._read: _Read = index.state if schema_filter is None else self._filtered
+        self._read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
 
@@ -554,7 +555,7 @@ class Selector:
 
     def _filtered(self, handle: str, doc: bytes) -> NodeState | None:
         """A row's node; None when it is hidden."""
-        state = self._index.state(handle, doc)
+        state = self._index.state(self._db, handle, doc)
         return state if self._schema_filter is None else self._schema_filter.apply(state)
 
     def _load(self, handle: str) -> Values | None:
