@@ -118,7 +118,8 @@ def test_the_key_of_a_graph_stays(tmp_path: Path):
 def test_reading_needs_no_writable_folder(tmp_path: Path):
     """A graph that is read-only and has no key gets one in memory."""
     make_project(tmp_path, {"app.py": ""})
-    App.open(tmp_path).close()
+    with App.open(tmp_path) as app:
+        app.graph()  # it is made on first use
     with App.open(tmp_path, read_only=True) as app:
         signer = Cursors(app.graph())
         signer.read(ANN, signer.sign(ANN, COMMIT, [], 0))

@@ -8,8 +8,9 @@ commit is. Authorization is for now, not for then: each read opens the branch an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import time
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -26,8 +27,9 @@ from trails.engine.evidence.cursors import (
 from trails.engine.evidence.records import (
     Record,
     Reference,
-    find_record,
+    check_type,
     is_on_branch,
+    missing_record,
     open_place,
     parse_reference,
     place_name,
@@ -47,10 +49,11 @@ from trails.model.evidence.windows import (
     window_before,
 )
 from trails.model.json_values import Json
-from trails.model.nodes import split_handle
+from trails.model.nodes import NodeState, split_handle
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
+from trails.views.nodes.long_texts import StoredText
 
 DEFAULT_LENGTH: Final = 8_000
 """Characters of a window, unless a read asks for fewer or more."""
@@ -117,6 +120,8 @@ def _text(record: Record, value_type: ValueType, value: object) -> FieldText:
     row = value_type.row
     if isinstance(value, str) and row is not None and row.text:
         return FieldText(value, text_digest(value), TEXT)
+    if isinstance(value, StoredText):
+        return FieldText(value, value.digest, TEXT if row is not None and row.text else JSON)
     if isinstance(value, Json):
         return FieldText(value.text, text_digest(value.text), JSON)
     return _json(plain_value(value_type, value, record.place))
@@ -205,66 +210,85 @@ def call_from(
     return {"tool": READ_FIELD, "arguments": arguments}
 
 
-def read_field(service: GraphService, ctx: GraphContext, request: FieldRequest) -> FieldRead:
-    """Find a field, at the present or where a cursor goes on."""
+T = TypeVar("T")
+Look = Callable[[FieldRead], T]
+
+
+def read_field(service: GraphService, ctx: GraphContext, request: FieldRequest, look: Look[T]) -> T:
+    """What ``look`` makes of a field, at the present or where a cursor goes on.
+
+    A long text is read in parts, as far as ``look`` shows it.
+    """
     _check_together(request)
     reference = parse_reference(ctx.names, request.record, request.type)
     place = settle_place(reference.place, request.place)
-    cursors = Cursors(service.graph)
-    if request.cursor is not None:
-        holder = Holder(ctx.actor, READ_FIELD, place_name(place))
-        cursor = cursors.read(holder, request.cursor)
-        record, found = _pinned(service, ctx, request, reference, place, cursor)
-        at = _place_in(cursor)
-        start, end = (None, -at) if at < 0 else (at, 0)
-        return FieldRead(request, record, found, cursors, start, end)
-    opened = open_place(service, ctx, place)
-    state, commit = find_record(opened.kg, reference.type, reference.id, place)
-    record = Record(opened, place, state, commit)
-    found = text_of(record, record.field(request.field), request.item)
-    offset = max(0, (request.offset or 0) - (request.before or 0))
-    return FieldRead(request, record, found, cursors, boundary_before(found.text, offset))
-
-
-def _check_together(request: FieldRequest) -> None:
-    if request.cursor is not None and request.offset is not None:
-        message = "cursor says where to go on; leave out offset"
-        raise ValidationError([FieldError("offset", "unknown_field", message, request.offset)])
-
-
-def _place_in(cursor: Cursor) -> int:
-    """Where a window begins or, below 0, ends."""
-    return int(str(cursor.place).partition(".")[0])
-
-
-def _pinned(
-    service: GraphService,
-    ctx: GraphContext,
-    request: FieldRequest,
-    reference: Reference,
-    place: ReadPoint,
-    cursor: Cursor,
-) -> tuple[Record, FieldText]:
-    """The record and the text that a cursor is pinned to."""
-    digest = str(cursor.place).partition(".")[2]
+    reader = _FieldReader(request, reference, place, Cursors(service.graph))
+    if request.cursor is None:
+        return reader.look(open_place(service, ctx, place), None, look)
+    holder = Holder(ctx.actor, READ_FIELD, place_name(place))
+    cursor = reader.cursors.read(holder, request.cursor)
     try:
         opened = open_place(service, ctx, place)
     except NotFoundError:
         raise stale(cursor.commit_id) from None
     if not is_on_branch(service, place, cursor.commit_id):
         raise stale(cursor.commit_id)
-    for at in (opened, None):
-        # First the present: if the text is still the same, the past need not be opened.
-        there = opened.at(cursor.commit_id) if at is None else at
-        try:
-            state, _ = find_record(there.kg, reference.type, reference.id, place)
-            record = Record(there, place, state, cursor.commit_id)
-            found = text_of(record, record.field(request.field), request.item)
-        except (NotFoundError, ValidationError):
-            if at is None:
-                raise
-            continue
-        if found.digest.startswith(digest):
-            check_subject(cursor, [state.handle, request.field, request.item])
-            return record, found
-    raise wrong_subject()
+    try:
+        # If the text is still the same, the past need not be opened.
+        return reader.look(opened, cursor, look)
+    except (NotFoundError, ValidationError, _OtherTextError):
+        pass
+    try:
+        return reader.look(opened.at(cursor.commit_id), cursor, look)
+    except _OtherTextError:
+        raise wrong_subject() from None
+
+
+class _OtherTextError(Exception):
+    """The text is not the one that a cursor is pinned to."""
+
+
+class _FieldReader(msgspec.Struct, frozen=True, eq=False):
+    """Looks at a field on a branch or at a commit."""
+
+    request: FieldRequest
+    reference: Reference
+    place: ReadPoint
+    cursors: Cursors
+
+    def look(self, ctx: GraphContext, cursor: Cursor | None, look: Look[T]) -> T:
+        """What ``look`` makes of the field; with a cursor, of the text that it is pinned to."""
+        kg, wanted = ctx.kg, self.reference
+        check_type(kg.schema, wanted.type)
+
+        def seen(state: NodeState | None, commit: str) -> tuple[T] | None:
+            if state is None:
+                return None
+            record = Record(ctx, self.place, state, cursor.commit_id if cursor else commit)
+            return (look(self._read(record, cursor)),)
+
+        found = kg.look_at(wanted.type, wanted.id, seen)
+        if found is None:
+            raise missing_record(kg, wanted.type, wanted.id, self.place)
+        return found[0]
+
+    def _read(self, record: Record, cursor: Cursor | None) -> FieldRead:
+        request = self.request
+        found = text_of(record, record.field(request.field), request.item)
+        if cursor is None:
+            offset = max(0, (request.offset or 0) - (request.before or 0))
+            start: int | None = boundary_before(found.text, offset)
+            return FieldRead(request, record, found, self.cursors, start)
+        at, _, digest = str(cursor.place).partition(".")
+        if not found.digest.startswith(digest):
+            raise _OtherTextError
+        check_subject(cursor, [record.state.handle, request.field, request.item])
+        if at.startswith("-"):
+            return FieldRead(request, record, found, self.cursors, None, -int(at))
+        return FieldRead(request, record, found, self.cursors, int(at))
+
+
+def _check_together(request: FieldRequest) -> None:
+    if request.cursor is not None and request.offset is not None:
+        message = "cursor says where to go on; leave out offset"
+        raise ValidationError([FieldError("offset", "unknown_field", message, request.offset)])

@@ -37,6 +37,7 @@ from trails.model.uris import (
     format_address,
     parse_address,
 )
+from trails.views.nodes.long_texts import StoredText
 
 NO_TYPES: Final = (
     "there are none yet: the first write or 'trails serve' stores what the project declares"
@@ -190,14 +191,21 @@ def find_record(
     check_type(kg.schema, type_name)
     state, commit = kg.find_with_commit(type_name, reference)
     if state is None:
-        listing = format_address(ListAddress(type_name, place))
-        named = kg.compiled.validator.references.exact(reference)
-        identifier = reference if named is None else split_handle(named)[1]
-        raise NotFoundError(
-            f"{kg.describe_missing(type_name, reference)} ({listing} lists all)",
-            uri=record_uri(type_name, identifier, place)[:MAX_URI_BYTES],
-        )
+        raise missing_record(kg, type_name, reference, place)
     return state, commit
+
+
+def missing_record(
+    kg: GraphSession, type_name: str, reference: str, place: ReadPoint
+) -> NotFoundError:
+    """The error for a record that does not exist, which names the nearest ones."""
+    listing = format_address(ListAddress(type_name, place))
+    named = kg.compiled.validator.references.exact(reference)
+    identifier = reference if named is None else split_handle(named)[1]
+    return NotFoundError(
+        f"{kg.describe_missing(type_name, reference)} ({listing} lists all)",
+        uri=record_uri(type_name, identifier, place)[:MAX_URI_BYTES],
+    )
 
 
 def check_type(schema: Schema, name: str) -> None:
@@ -240,7 +248,7 @@ class Titles:
         value = row.values.get(known[0])
         if value is None:
             return row.id
-        text = known[1](value)
+        text = value[: _LONGEST + 1] if isinstance(value, StoredText) else known[1](value)
         return text if len(text) <= _LONGEST else text[: boundary_before(text, _LONGEST)] + "…"
 
     def _field(self, type_name: str) -> tuple[str, Callable[..., str]]:

@@ -256,18 +256,28 @@ class GraphSession:
         return self._select(run)
 
     def find_with_commit(self, type_name: str, reference: object) -> tuple[NodeState | None, str]:
-        """One node by reference, of this type or a subtype, and the commit whose state it is.
+        """One node by reference, of this type or a subtype, and the commit whose state it is."""
+        handles = self._handles_of(type_name, reference)
+        return self._select(lambda selector: (selector.first(handles), selector.commit))
 
-        An id that can be read as something else too, like one with a slash, is read as an id.
+    def look_at(
+        self, type_name: str, reference: object, look: Callable[[NodeState | None, str], T]
+    ) -> T:
+        """What ``look`` makes of one node and of the commit whose state it is.
+
+        Long texts of the node are read as their parts are asked for, which only ``look`` can do.
         """
+        handles = self._handles_of(type_name, reference)
+        return self._select(
+            lambda selector: look(selector.first(handles, in_parts=True), selector.commit)
+        )
+
+    def _handles_of(self, type_name: str, reference: object) -> list[str]:
+        """The handles that a reference may mean; first of all it is read as an id."""
         handles = self._handles_of_id(type_name, str(reference))
         with suppress(KindError):
             handles += self.compiled.validator.references.read(reference, type_name)[1]
-
-        def run(selector: Selector) -> tuple[NodeState | None, str]:
-            return selector.first(handles), selector.commit
-
-        return self._select(run)
+        return handles
 
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
         """Refuse fields that a type does not have."""

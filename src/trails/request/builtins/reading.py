@@ -86,14 +86,17 @@ def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dic
 
 
 def _read(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
-    found = read_field(tool.service, ctx, _request(given))
-    return _fit(found.document, min(found.request.length, max_chars), max_chars)
+    request = _request(given)
+    room = min(request.length, max_chars)
+    return read_field(
+        tool.service, ctx, request, lambda found: _fit(found.document, room, max_chars)
+    )
 
 
 def _read_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
     given.pop("max_chars", None)
-    found = read_field(tool.service, ctx, _request(given))
-    return found.document(found.request.length)
+    request = _request(given)
+    return read_field(tool.service, ctx, request, lambda found: found.document(request.length))
 
 
 def _request(given: Mapping[str, object]) -> FieldRequest:

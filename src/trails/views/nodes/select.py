@@ -84,10 +84,13 @@ def first_of(
     db: sqlite3.Connection,
     handles: Iterable[str],
     schema_filter: SchemaFilter | None = None,
+    *,
+    in_parts: bool = False,
 ) -> NodeState | None:
     """The first of some nodes that there is, as far as it is visible."""
+    find = index.find_in_parts if in_parts else index.find
     for handle in handles:
-        found = index.find(db, handle)
+        found = find(db, handle)
         if found is not None:
             state = found.state if schema_filter is None else schema_filter.apply(found.state)
             if state is not None:
@@ -124,9 +127,12 @@ class Selector:
         """The commit whose state is read."""
         return self._index.position_in(self._db).commit
 
-    def first(self, handles: Iterable[str]) -> NodeState | None:
-        """The first of some nodes that there is, as far as it is visible."""
-        return first_of(self._index, self._db, handles, self._schema_filter)
+    def first(self, handles: Iterable[str], *, in_parts: bool = False) -> NodeState | None:
+        """The first of some nodes that there is, as far as it is visible.
+
+        ``in_parts``: long texts are read as their parts are asked for, within the transaction.
+        """
+        return first_of(self._index, self._db, handles, self._schema_filter, in_parts=in_parts)
 
     # --- the three questions -----------------------------------------------------
 
