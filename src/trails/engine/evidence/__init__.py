@@ -1,1 +1,1 @@
-"""Records and their texts, as reading tools give them: bounded, pinned to a commit, continued."""
+"""Evidence: bounded reads, records by reference, and exports, each for one actor at one commit."""

@@ -39,6 +39,7 @@ BY_CODE: Final[dict[str, int]] = {
     "stale": 410,
     "too_large": 413,
     "media_type": 415,
+    "range": 416,
     "capability": 422,
     "limit": 422,
     "busy": 503,

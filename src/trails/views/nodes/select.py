@@ -156,6 +156,36 @@ class Selector:
         key = Ranker(descriptor, selection.order).key(rows[-1].values)
         return Found(rows, write_cursor(Cursor(signature, key, page[-1][0])))
 
+    def by_handle(
+        self, selection: Selection, type_name: str, after: str, limit: int, size: int
+    ) -> Found:
+        """Matching nodes of exactly one type of the selected family, in the order of handles.
+
+        Looks at ``limit`` nodes that follow ``after``, or at fewer whose values have about ``size``
+        bytes; ``next`` is the last handle that it has looked at, None at the end.
+        """
+        tree = self._compiler.compile(selection.type, selection.where)
+        start, end = max(after, f"{type_name}/"), f"{type_name}0"  # "0" comes after "/"
+        parts = [
+            f"SELECT n.handle, n.doc FROM {sql.handled()}n.handle > ? AND n.handle < ?"  # noqa: S608
+            for sql in self._layer_sql
+        ]
+        query = f"{' UNION ALL '.join(parts)} ORDER BY 1 LIMIT ?"
+        found: list[NodeState] = []
+        looked_at, last = 0, ""
+        with closing(self._db.execute(query, (*(start, end) * len(parts), limit))) as rows:
+            for handle, doc in rows:
+                state = self._read(handle, doc)
+                if state is not None and (tree is None or tree.test(state.values)):
+                    found.append(state)
+                    # Long texts are not in the document.
+                    size -= sum(len(each) for each in state.values.values() if type(each) is str)
+                looked_at, last, size = looked_at + 1, handle, size - len(doc)
+                if size <= 0:
+                    break
+        more = size <= 0 or looked_at == limit
+        return Found(tuple(found), last if more else None)
+
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
         descriptor = self._descriptor(selection)
