@@ -127,7 +127,8 @@ class Download:
         part = output.with_name(f".{output.name}.{handle}")
         with open(part, "ab", opener=private_opener) as file:
             if file.tell() > total:
-                file.truncate(0)
+                file.seek(0)
+                file.truncate()
             have = file.tell()
             with progress_bar("downloading", DownloadColumn(), shown=self._shown) as progress:
                 if have < total:

@@ -23,7 +23,7 @@ from trails.model.evidence.graphemes import Sliceable
 from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
-from trails.model.nodes import LARGE_NODE, NodeState
+from trails.model.nodes import LARGE_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.json_values import Json
 from trails.views.nodes.file import NodeFile, marks
@@ -122,6 +122,12 @@ class NodeIndex:
         """How far it has followed the log."""
         return self.layer.position
 
+    def position_in(self, db: sqlite3.Connection) -> Position:
+        """How far it has followed the log in what a transaction sees."""
+        query = "SELECT seq, head FROM layers WHERE layer = ?"
+        row = db.execute(query, (self.layer.number,)).fetchone()
+        return self.position if row is None else Position(*row)
+
     @property
     def layer_sql(self) -> tuple[LayerSql, ...]:
         """Where its rows are, nearest first."""
@@ -197,28 +203,37 @@ class NodeIndex:
             f"the node index holds something unreadable ({error}); it will be rebuilt"
         )
 
-    def text_of(self, db: sqlite3.Connection, handle: str, field: str) -> Sliceable | None:
-        """The text of a String or Json field of one value, of which parts can be read.
+    def find_in_parts(self, db: sqlite3.Connection, handle: str) -> Stored | None:
+        """One node by handle; its long texts are read on this connection, as parts are asked for.
 
-        A long one is read as its parts are asked for, on this connection, and has a ``digest``.
-        None if there is no such node, value or text.
+        Such a text is a ``StoredText``; of a Json field it is the JSON.
         """
         row = self._look_up(db, handle)
         if row is None:
             return None
         try:
-            doc = unseal(handle, row[2])
+            doc, long = unseal(handle, row[2]), {}
             if doc[0] == MARK:
                 found = read_document(doc)
-                mark = found.long.get(field)
-                if mark is not None:
-                    return StoredText(mark, partial(self._read_part, db, mark))
-                doc = bytes(found.rest)
-            values = self.docs.decode(handle.partition("/")[0], doc, self.file.texts, db)
+                doc, long = bytes(found.rest), found.long
+            type_name, identifier = split_handle(handle)
+            values = self.docs.decode(type_name, doc, self.file.texts, db)
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
-        value = values.get(field)
-        return value.text if isinstance(value, Json) else value if isinstance(value, str) else None
+        for field, mark in long.items():
+            values[field] = StoredText(mark, partial(self._read_part, db, mark))
+        return Stored(row[0], row[1], NodeState(type_name, identifier, values), row[3])
+
+    def text_of(self, db: sqlite3.Connection, handle: str, field: str) -> Sliceable | None:
+        """The text of a String or Json field of one value, of which parts can be read.
+
+        None if there is no such node, value or text.
+        """
+        found = self.find_in_parts(db, handle)
+        value = None if found is None else found.state.values.get(field)
+        if isinstance(value, Json):
+            return value.text
+        return value if isinstance(value, str | StoredText) else None
 
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
