@@ -127,19 +127,17 @@ class BlobStore:
     def _places(self, digest: str) -> tuple[Path, Path]:
         return self._place(digest), self._pending(digest)
 
-    def read(self, digest: str, start: int = 0, length: int | None = None) -> bytes:
-        """A part of it, checked; CorruptionError if it is not what was put."""
-        return b"".join(self.blocks(digest, start, length))
-
     def blocks(
-        self, digest: str, start: int = 0, length: int | None = None
+        self, digest: str, size: int, start: int = 0, length: int | None = None
     ) -> Generator[bytes, None, None]:
-        """A part of it in blocks, each checked before it is given out."""
-        size = self.size_of(digest)
-        if size is None:
+        """A part of it in blocks, each checked before it is given out; ``size`` is what it has."""
+        found = self.size_of(digest)
+        if found is None:
             raise CorruptionError(
                 f"blob {digest} is missing; put its file back from a backup ({BLOBS}/{digest[:2]})"
             )
+        if found != size:
+            raise _changed(digest)
         start = min(max(start, 0), size)
         end = size if length is None else min(size, start + max(length, 0))
         if self._folder is None:

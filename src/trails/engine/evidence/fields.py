@@ -8,7 +8,9 @@ commit is. Authorization is for now, not for then: each read opens the branch an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from time import time
 from typing import Any, Final, TypeVar
 
@@ -52,12 +54,15 @@ from trails.model.nodes import NodeState, split_handle
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
+from trails.model.values.blobs import Blob, BlobFacts
 from trails.model.values.json_values import Json
 from trails.views.nodes.long_texts import StoredText
 
 DEFAULT_LENGTH: Final = 8_000
 """Characters of a window, unless a read asks for fewer or more."""
 MOST_LENGTH: Final = 1_000_000
+_PREVIEW: Final = 2_000
+"""Bytes of a blob that are shown, if it is text."""
 _DIGITS: Final = 16
 """Digits of a text's digest in a cursor."""
 JSON: Final = "application/json"
@@ -91,6 +96,8 @@ class FieldText(msgspec.Struct, frozen=True, eq=False):
     """How many items the list has; None if the field is not a list."""
     missing: bool = False
     """Whether the record has no value there."""
+    blob: Mapping[str, object] | None = None
+    """What is known of the content that the text names, if the graph keeps it."""
 
 
 def text_of(record: Record, field: PredicateDescriptor, item: int | None = None) -> FieldText:
@@ -118,6 +125,8 @@ def _text(record: Record, value_type: ValueType, value: object) -> FieldText:
     if value is None:
         return FieldText("", text_digest(""), TEXT, missing=True)
     row = value_type.row
+    if isinstance(value, Blob) and value.facts is not None:
+        return FieldText(value, text_digest(value), TEXT, blob=_blob(record, value, value.facts))
     if isinstance(value, str) and row is not None and row.text:
         return FieldText(value, text_digest(value), TEXT)
     if isinstance(value, StoredText):
@@ -125,6 +134,22 @@ def _text(record: Record, value_type: ValueType, value: object) -> FieldText:
     if isinstance(value, Json):
         return FieldText(value.text, text_digest(value.text), JSON)
     return _json(plain_value(value_type, value, record.place))
+
+
+def _blob(record: Record, blob: Blob, facts: BlobFacts) -> Mapping[str, object]:
+    """What is known of a blob and, if it is text, how it begins."""
+    known: dict[str, object] = msgspec.to_builtins(facts)
+    if facts.is_text:
+        start = record.ctx.kg.read_blob(blob, 0, _PREVIEW)
+        cut = facts.size > len(start)
+        with suppress(UnicodeDecodeError):
+            known["preview"] = _decoder(start, final=not cut)
+            known["truncated"] = cut
+    return known
+
+
+def _decoder(start: bytes, *, final: bool) -> str:
+    return getincrementaldecoder("utf-8")().decode(start, final)
 
 
 def _json(value: object, items: int | None = None) -> FieldText:
@@ -178,6 +203,8 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
             "digest": found.digest,
             **window.document(),
         }
+        if found.blob is not None:
+            body["blob"] = found.blob
         if found.missing:
             body["notice"] = "the record has no value in this field"
         if window.end < window.total:

@@ -280,7 +280,7 @@ class GraphSession:
             raise NotFoundError(
                 f"{shorten(str(blob), 100)} is not a blob that this graph keeps for you"
             )
-        return self._graph.blobs.blocks(facts.digest, start, length)
+        return self._graph.blobs.blocks(facts.digest, facts.size, start, length)
 
     def _may_read_blob(self, digest: str) -> bool:
         store = self._graph.blobs
