@@ -26,6 +26,7 @@ from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
+from trails.engine.graph.text_indexes import TextIndexes
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
@@ -137,6 +138,8 @@ class Graph:
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
         self.views: list[View[Checkout]] = []
+        self.before_closing: list[Callable[[], None]] = []
+        """Ends work that reads this graph in threads of its own."""
         with ExitStack() as opened:
             self.activities = Activities(
                 self.log,
@@ -172,6 +175,11 @@ class Graph:
     def stores(self) -> Stores:
         """The view that answers SPARQL."""
         return self._only(Stores)
+
+    @cached_property
+    def texts(self) -> TextIndexes:
+        """The view that searches texts."""
+        return self._only(TextIndexes)
 
     @cached_property
     def file(self) -> NodeFile:
@@ -505,3 +513,5 @@ class Graph:
             for view in reversed(self.views):
                 stack.callback(view.close)
             stack.callback(self.activities.close)
+            for end in self.before_closing:
+                stack.callback(end)

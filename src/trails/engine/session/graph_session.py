@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from trails.authoring.nodes import Node, state_of, unfold
@@ -47,7 +47,7 @@ from trails.model.types import Schema
 from trails.model.visibility import FULL, SchemaFilter, Visibility
 from trails.views.nodes.conditions import first_handles
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.select import Found, Selector
+from trails.views.nodes.select import Found, Selector, first_of
 
 T = TypeVar("T")
 NO_SPARQL: Final = (
@@ -172,26 +172,19 @@ class GraphSession:
 
     def find_by_id(self, type_name: str, identifier: str) -> NodeState | None:
         """One node by its exact id, of this type or a subtype."""
+        return self._first(self._handles_of_id(type_name, identifier))
+
+    def _handles_of_id(self, type_name: str, identifier: str) -> list[str]:
         family = self.schema.family(type_name)
         names = family if family[:1] == (type_name,) else (type_name, *family)
-        return self._first([make_handle(name, identifier) for name in names])
+        return [make_handle(name, identifier) for name in names]
 
     def _first(self, handles: Iterable[str]) -> NodeState | None:
         write, schema_filter = self._mine(), self.schema_filter
 
         def read(nodes: NodeIndex) -> NodeState | None:
             with self._connection(nodes, write) as db:
-                for handle in handles:
-                    found = nodes.find(db, handle)
-                    if found is not None:
-                        state = (
-                            found.state
-                            if schema_filter is None
-                            else schema_filter.apply(found.state)
-                        )
-                        if state is not None:
-                            return state
-            return None
+                return first_of(nodes, db, handles, schema_filter)
 
         return self._graph.reading_nodes(self._checkout, read)
 
@@ -248,14 +241,56 @@ class GraphSession:
 
         Of a selection with a condition that number is None: it would cost more than the page.
         """
+        return self.page_with_commit(selection)[:2]
+
+    def page_with_commit(self, selection: Selection) -> tuple[Found, int | None, str]:
+        """A page, and the commit whose state it is."""
         selection = self._settled(selection)
 
-        def run(selector: Selector) -> tuple[Found, int | None]:
+        def run(selector: Selector) -> tuple[Found, int | None, str]:
+            commit = selector.commit
             found = selector.select(selection)
             known = found.next is not None and selection.where is None
-            return found, selector.count(selection) if known else None
+            return found, selector.count(selection) if known else None, commit
 
         return self._select(run)
+
+    def find_with_commit(self, type_name: str, reference: object) -> tuple[NodeState | None, str]:
+        """One node by reference, of this type or a subtype, and the commit whose state it is."""
+        handles = self._handles_of(type_name, reference)
+        return self._select(lambda selector: (selector.first(handles), selector.commit))
+
+    def look_at(
+        self, type_name: str, reference: object, look: Callable[[NodeState | None, str], T]
+    ) -> T:
+        """What ``look`` makes of one node and of the commit whose state it is.
+
+        Long texts of the node are read as their parts are asked for, which only ``look`` can do.
+        """
+        handles = self._handles_of(type_name, reference)
+        return self._select(
+            lambda selector: look(selector.first(handles, in_parts=True), selector.commit)
+        )
+
+    def _handles_of(self, type_name: str, reference: object) -> list[str]:
+        """The handles that a reference may mean; first of all it is read as an id."""
+        handles = self._handles_of_id(type_name, str(reference))
+        with suppress(KindError):
+            handles += self.compiled.validator.references.read(reference, type_name)[1]
+        return handles
+
+    def page_by_handle(
+        self, selection: Selection, type_name: str, after: str, limit: int, size: int
+    ) -> Found:
+        """Matching records of exactly one type, in the order of handles, from a handle on.
+
+        At most ``limit`` of them, or about ``size`` bytes; ``next`` is the handle to go on after.
+        This order, unlike that of other pages, is the same after the index was rebuilt.
+        """
+        settled = self._asked(selection)
+        return self._select(
+            lambda selector: selector.by_handle(settled, type_name, after, limit, size)
+        )
 
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
         """Refuse fields that a type does not have."""
