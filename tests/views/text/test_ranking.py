@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trails.views.text.analysis import Analyzer
-from trails.views.text.corpus import Corpus, Overlay
+from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import parse
 from trails.views.text.index import TextIndex
 from trails.views.text.matching import find
@@ -30,7 +30,7 @@ def source(texts, overlay=(), field="text", analyzer=PLAIN, before=()):
     index.flush()
     seen = {handle: held for step in before for handle, held in step.items()} | texts
     seen |= dict(overlay)
-    return Source(Corpus(index, Overlay(analyzer, dict(overlay))), field, seen.get)
+    return Source(Corpus(index, dict(overlay)), field, seen.get)
 
 
 def found(query, *sources, k=10, **options):

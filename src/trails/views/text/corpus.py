@@ -14,15 +14,18 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
+import msgspec
 import tantivy
 from tantivy import Occur, Query
 
+from trails.model.caches import LRUCache
 from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import Leaf
-from trails.views.text.index import TextIndex, Texts, count, items, order
+from trails.views.text.index import TextIndex, Texts, count, guard, items, order
 from trails.views.text.matching import frequencies
 
 K1: Final = 1.2
@@ -35,6 +38,8 @@ MOST_TIES: Final = 4096
 _MARGIN: Final = 16
 _SMALL: Final = 256
 """An overlay or filter up to this size is applied to the candidates, which is faster."""
+_SHORT: Final = 4096
+"""Characters of a text whose analysis is kept."""
 _CLOSE: Final = 1e-5
 """Scores of tantivy, in single precision, that may be equal."""
 _FREQUENCY: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "freq,')
@@ -59,53 +64,57 @@ class Candidate(NamedTuple):
     score: float
 
 
+class Plan(msgspec.Struct):
+    """What is asked of the texts of a field."""
+
+    weights: dict[Leaf, float] = msgspec.field(default_factory=dict)
+    """What each leaf counts, if a text has it. A text without any of them is not found."""
+    required: list[list[Leaf]] = msgspec.field(default_factory=list)
+    """Groups of which a text has one leaf each."""
+    excluded: list[Leaf] = msgspec.field(default_factory=list)
+    """Leaves that no text has."""
+
+
 class Document(NamedTuple):
     """A text of an overlay, analysed."""
 
-    text: str
     words: list[str]
     vocabulary: frozenset[str]
 
 
-class Overlay(Mapping[str, Texts]):
-    """The texts that differ from those of an index; None for what is not there. Never changes."""
+class Overlay:
+    """The texts that differ from those of an index; () for what is not there. Never changes."""
 
-    def __init__(self, analyzer: Analyzer, texts: Mapping[str, Texts] | None = None) -> None:
-        self._analyzer = analyzer
-        self._texts: dict[str, Texts] = {}
-        self.documents: dict[str, tuple[Document, ...]] = {}
-        self._add(texts or {})
+    def __init__(self, texts: Mapping[str, Texts], analyzer: Analyzer) -> None:
+        self.handles = texts.keys()
+        self.documents = [
+            (handle, item, _analysed(text, analyzer))
+            for handle, held in texts.items()
+            for item, text in enumerate(items(held))
+        ]
+        self.words = sum(len(document.words) for _, _, document in self.documents)
         self.replaced = _Replaced()
 
-    def changed(self, texts: Mapping[str, Texts]) -> Overlay:
-        """This overlay with other texts; what stays is not analysed again."""
-        other = Overlay(self._analyzer)
-        other._texts = dict(self._texts)
-        other.documents = dict(self.documents)
-        other._add(texts)
-        return other
 
-    def _add(self, texts: Mapping[str, Texts]) -> None:
-        for handle, held in texts.items():
-            self._texts[handle] = held
-            self.documents[handle] = tuple(
-                Document(text, words := self._analyzer.words(text), frozenset(words))
-                for text in items(held)
-            )
+@lru_cache(maxsize=16_384)  # of an overlay with one more text, all the others are known
+def _short(text: str, analyzer: Analyzer) -> Document:
+    words = analyzer.words(text)
+    return Document(words, frozenset(words))
 
-    def __getitem__(self, handle: str) -> Texts:
-        return self._texts[handle]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
+def _analysed(text: str, analyzer: Analyzer) -> Document:
+    return (_short if len(text) <= _SHORT else _short.__wrapped__)(text, analyzer)
 
-    def __len__(self) -> int:
-        return len(self._texts)
 
-    def all(self) -> Iterator[tuple[str, int, Document]]:
-        for handle, documents in self.documents.items():
-            for item, document in enumerate(documents):
-                yield handle, item, document
+_OVERLAYS: Final = LRUCache[tuple[int, Analyzer], tuple[Mapping[str, Texts], Overlay]](64)
+"""By the identity of the mapping, which is kept, so that its identity is not used again."""
+
+
+def _overlay(texts: Mapping[str, Texts], analyzer: Analyzer) -> Overlay:
+    if not texts:
+        return Overlay(texts, analyzer)
+    key = id(texts), analyzer
+    return _OVERLAYS.get(key, lambda: (texts, Overlay(texts, analyzer)))[1]
 
 
 class _Replaced:
@@ -120,33 +129,34 @@ class _Replaced:
 class Corpus:
     """The texts of one field, as one branch or snapshot sees them."""
 
-    def __init__(self, index: TextIndex, overlay: Overlay) -> None:
+    def __init__(self, index: TextIndex, texts: Mapping[str, Texts]) -> None:
+        """``texts`` are those that differ from the index; the mapping must not change."""
         self.index = index
-        self.overlay = overlay
         self.analyzer = index.analyzer
+        self._overlay = _overlay(texts, index.analyzer)
         self._state = index.state
         self._searcher = index.state.searcher
-        replaced = self._replaced()
-        added = [document for _, _, document in overlay.all()]
-        self.documents = self._searcher.num_docs - replaced.documents + len(added)
-        self.words = (
-            self._state.words - replaced.words + sum(len(document.words) for document in added)
-        )
+        with guard(index):
+            replaced = self._replaced()
         self._hides = replaced.query if replaced.documents else None
         self._hidden = replaced.documents
+        self.documents = self._searcher.num_docs - replaced.documents + len(self._overlay.documents)
+        self.words = self._state.words - replaced.words + self._overlay.words
 
     def _replaced(self) -> _Replaced:
-        replaced = self.overlay.replaced
+        replaced = self._overlay.replaced
         if replaced.searcher is self._searcher:
             return replaced
         found = _Replaced()
-        if self.overlay and self._searcher.num_docs:
-            found.query = Query.term_set_query(self.index.schema, "handle", list(self.overlay))
-            hits = self._searcher.search(found.query, self._searcher.num_docs, count=False).hits
-            found.documents = len(hits)
-            found.words = sum(self._values("length", [address for _, address in hits]))
+        if self._overlay.handles and self._searcher.num_docs:
+            handles = list(self._overlay.handles)
+            found.query = Query.term_set_query(self.index.schema, "handle", handles)
+            found.documents = count(self._searcher, found.query)
+            if found.documents:
+                hits = self._searcher.search(found.query, found.documents, count=False).hits
+                found.words = sum(self._values("length", [address for _, address in hits]))
         found.searcher = self._searcher
-        self.overlay.replaced = found
+        self._overlay.replaced = found
         return found
 
     def _values(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
@@ -166,12 +176,14 @@ class Corpus:
                 (Occur.Must, self._hides),
             ]
             found -= count(self._searcher, Query.boolean_query(wanted))
-        return found + sum(term in document.vocabulary for _, _, document in self.overlay.all())
+        return found + sum(
+            term in document.vocabulary for _, _, document in self._overlay.documents
+        )
 
     def beginning(self, prefix: str, limit: int) -> set[str]:
         """Words that begin like this: the most frequent ones, and those of the overlay."""
         found = {word for word, _ in self._searcher.terms_with_prefix("words", prefix, limit=limit)}
-        for _, _, document in self.overlay.all():
+        for _, _, document in self._overlay.documents:
             found.update(word for word in document.vocabulary if word.startswith(prefix))
         return found
 
@@ -179,85 +191,76 @@ class Corpus:
 
     def search(
         self,
-        weights: Mapping[Leaf, float],
+        plan: Plan,
         k: int,
-        *,
-        required: Sequence[Sequence[Leaf]] = (),
-        excluded: Sequence[Leaf] = (),
         among: frozenset[str] | None = None,
         without: frozenset[str] = frozenset(),
     ) -> list[Candidate]:
-        """The ``k`` best texts: those with a leaf, and with one of each of the required groups."""
-        found = self._scan(weights, required, excluded, among, without)
-        if query := self._query(weights, required, excluded, among):
-            wanted = k + len(without)
-            if self._hides is not None and len(self.overlay) <= _SMALL:
-                wanted += self._hidden
-            found += self._candidates(query, weights, wanted, without)
+        """The ``k`` best texts that a plan finds; of the records in ``among`` if it is given."""
+        found = self._scan(plan, among, without)
+        with guard(self.index):
+            if query := self._query(plan, among):
+                wanted = k + len(without)
+                if self._hides is not None and len(self._overlay.handles) <= _SMALL:
+                    wanted += self._hidden
+                found += self._candidates(query, plan.weights, wanted, without)
         found.sort(key=rank_key)
         return found[:k]
 
     def _scan(
-        self,
-        weights: Mapping[Leaf, float],
-        required: Sequence[Sequence[Leaf]],
-        excluded: Sequence[Leaf],
-        among: frozenset[str] | None,
-        without: frozenset[str],
+        self, plan: Plan, among: frozenset[str] | None, without: frozenset[str]
     ) -> list[Candidate]:
         """The texts of the overlay that match."""
-        leaves = [*weights, *(leaf for group in required for leaf in group), *excluded]
+        leaves = [*plan.weights, *(leaf for group in plan.required for leaf in group)]
+        leaves = list(dict.fromkeys(leaves + plan.excluded))
         loose = any(leaf.distance for leaf in leaves)
         ends = {leaf.terms[-1] for leaf in leaves}
         average = self.average
         found = []
-        for handle, item, document in self.overlay.all():
+        for handle, item, document in self._overlay.documents:
             if not loose and ends.isdisjoint(document.vocabulary):
                 continue
             if handle in without or (among is not None and handle not in among):
                 continue
-            counts = frequencies(list(dict.fromkeys(leaves)), document.words)
-            if any(leaf in counts for leaf in excluded) or not all(
-                any(leaf in counts for leaf in group) for group in required
+            counts = frequencies(leaves, document.words)
+            if any(leaf in counts for leaf in plan.excluded) or not all(
+                any(leaf in counts for leaf in group) for group in plan.required
             ):
                 continue
-            held = {leaf: counts[leaf] for leaf in weights if leaf in counts}
+            held = {leaf: counts[leaf] for leaf in plan.weights if leaf in counts}
             if held:
-                score = _score(weights, held, len(document.words), average)
+                score = _score(plan.weights, held, len(document.words), average)
                 found.append(Candidate(handle, item, score))
         return found
 
-    def _query(
-        self,
-        weights: Mapping[Leaf, float],
-        required: Sequence[Sequence[Leaf]],
-        excluded: Sequence[Leaf],
-        among: frozenset[str] | None,
-    ) -> Query | None:
+    def _query(self, plan: Plan, among: frozenset[str] | None) -> Query | None:
         """What finds the candidates in the index; None if there can't be any."""
-        if not self._searcher.num_docs:
-            return None
-        any_of = [
-            (Occur.Should, query)
-            for leaf, weight in weights.items()
-            if (query := self._leaf(leaf, weight)) is not None
-        ]
-        if not any_of:
+        any_of = self._any_of(plan.weights)
+        if any_of is None:
             return None
         clauses: list[tuple[Occur, Query]] = []
-        for group in required:
-            held = [(Occur.Should, query) for leaf in group if (query := self._leaf(leaf, 1.0))]
-            if not held:
+        for group in plan.required:
+            held = self._any_of(dict.fromkeys(group, 1.0))
+            if held is None:
                 return None
-            clauses.append((Occur.Must, _filter(Query.boolean_query(held))))
+            clauses.append((Occur.Must, _filter(held)))
         if among is not None:
             handles = Query.term_set_query(self.index.schema, "handle", sorted(among))
             clauses.append((Occur.Must, _filter(handles)))
-        clauses += [(Occur.MustNot, query) for leaf in excluded if (query := self._leaf(leaf, 1.0))]
-        if self._hides is not None and len(self.overlay) > _SMALL:
+        excluded = self._any_of(dict.fromkeys(plan.excluded, 1.0))
+        if excluded is not None:
+            clauses.append((Occur.MustNot, excluded))
+        if self._hides is not None and len(self._overlay.handles) > _SMALL:
             clauses.append((Occur.MustNot, self._hides))
-        query = any_of[0][1] if len(any_of) == 1 else Query.boolean_query(any_of)
-        return Query.boolean_query([(Occur.Must, query), *clauses]) if clauses else query
+        return Query.boolean_query([(Occur.Must, any_of), *clauses]) if clauses else any_of
+
+    def _any_of(self, weights: Mapping[Leaf, float]) -> Query | None:
+        if not self._searcher.num_docs:
+            return None
+        found = [query for leaf in weights if (query := self._leaf(leaf, weights[leaf]))]
+        if len(found) <= 1:
+            return found[0] if found else None
+        return Query.boolean_query([(Occur.Should, query) for query in found])
 
     def _leaf(self, leaf: Leaf, weight: float) -> Query | None:
         schema = self.index.schema
@@ -314,7 +317,7 @@ class Corpus:
         lengths = self._values("length", addresses)
         for address, length in zip(addresses, lengths, strict=True):
             entry = self.index.entry(self._searcher, address)
-            if entry.handle in self.overlay or entry.handle in without:
+            if entry.handle in self._overlay.handles or entry.handle in without:
                 continue
             held = {
                 leaf: count

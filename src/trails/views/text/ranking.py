@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from trails.views.text.corpus import FUZZY_SCORE, K1, Candidate, Corpus, idf
+from trails.views.text.corpus import FUZZY_SCORE, K1, Candidate, Corpus, Plan, idf
 from trails.views.text.grammar import Clause, Leaf, TextQuery, required
 from trails.views.text.index import Texts, items, order
 
@@ -100,15 +100,6 @@ def rank(
     return Ranking(tuple(records), tuple(search.notices))
 
 
-class _Plan(msgspec.Struct):
-    """What is asked of one source."""
-
-    weights: dict[Leaf, float] = msgspec.field(default_factory=dict)
-    """What each leaf counts, if a text has it."""
-    required: list[list[Leaf]] = msgspec.field(default_factory=list)
-    excluded: list[Leaf] = msgspec.field(default_factory=list)
-
-
 class _Search:
     """A query, planned for each of its sources."""
 
@@ -126,7 +117,7 @@ class _Search:
         self._documents = sum(source.corpus.documents for source in sources)
         self._frequencies: dict[str, int] = {}
         self.room = MOST_LEAVES
-        self.plans = [_Plan() for _ in sources]
+        self.plans = [Plan() for _ in sources]
         for group in query.groups:
             self._add_group(group)
         for clause in query.excluded:
@@ -227,7 +218,7 @@ class _Search:
         return ranked[:k]
 
     def _round(
-        self, plans: list[_Plan], wanted: int, among: frozenset[str] | None
+        self, plans: list[Plan], wanted: int, among: frozenset[str] | None
     ) -> tuple[dict[str, dict[int, Candidate]], bool]:
         """The best texts of each source, by record, and whether these are all there are."""
         found: dict[str, dict[int, Candidate]] = {}
@@ -248,44 +239,37 @@ class _Search:
         return found, complete
 
     def _candidates(
-        self, plans: list[_Plan], place: int, wanted: int, among: frozenset[str] | None
+        self, plans: list[Plan], place: int, wanted: int, among: frozenset[str] | None
     ) -> list[Candidate]:
         plan = plans[place]
         if not plan.weights:
             return []
-        return self._sources[place].corpus.search(
-            plan.weights,
-            wanted,
-            required=plan.required,
-            excluded=plan.excluded,
-            among=among,
-            without=self._without,
-        )
+        return self._sources[place].corpus.search(plan, wanted, among, self._without)
 
     def _violating(self, handles: frozenset[str]) -> set[str]:
         """The records of which some field has what the query excludes."""
         found: set[str] = set()
         for source, plan in zip(self._sources, self.plans, strict=True):
             if plan.excluded and handles:
-                weights = dict.fromkeys(plan.excluded, 1.0)
-                texts = source.corpus.search(weights, 16 * len(handles), among=handles)
+                unwanted = Plan(dict.fromkeys(plan.excluded, 1.0))
+                texts = source.corpus.search(unwanted, 16 * len(handles), handles)
                 found |= {text.handle for text in texts}
         return found
 
     def _across_fields(
         self, among: frozenset[str] | None
-    ) -> tuple[list[_Plan], frozenset[str] | None]:
+    ) -> tuple[list[Plan], frozenset[str] | None]:
         """Let one field have what is required, and another field the other words."""
         for number in range(len(self.plans[0].required)):
             holding: set[str] = set()
             for source, plan in zip(self._sources, self.plans, strict=True):
-                weights = dict.fromkeys(plan.required[number], 1.0)
-                texts = source.corpus.search(weights, MOST_REQUIRED, among=among)
+                asked = Plan(dict.fromkeys(plan.required[number], 1.0))
+                texts = source.corpus.search(asked, MOST_REQUIRED, among)
                 if len(texts) == MOST_REQUIRED:
                     return self.plans, among
                 holding |= {text.handle for text in texts}
             among = frozenset(holding)
-        plans = [_Plan(plan.weights, [], plan.excluded) for plan in self.plans]
+        plans = [Plan(plan.weights, [], plan.excluded) for plan in self.plans]
         return plans, among
 
     # ------------------------------------------------------------------------ feedback
@@ -314,7 +298,7 @@ class _Search:
                 share = record.score * count / len(words)
                 counts[word] = counts.get(word, 0.0) + share
         other = copy(self)
-        other.plans = [_Plan(dict(plan.weights)) for plan in self.plans]
+        other.plans = [Plan(dict(plan.weights)) for plan in self.plans]
         other.room += FEEDBACK_TERMS * len(self._sources)
         for place, source in enumerate(self._sources):
             plan = self.plans[place]
