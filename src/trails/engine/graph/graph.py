@@ -26,6 +26,7 @@ from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
+from trails.engine.graph.text_indexes import TextIndexes
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.protocol import Log
@@ -174,6 +175,11 @@ class Graph:
     def stores(self) -> Stores:
         """The view that answers SPARQL."""
         return self._only(Stores)
+
+    @cached_property
+    def texts(self) -> TextIndexes:
+        """The view that searches texts."""
+        return self._only(TextIndexes)
 
     @cached_property
     def file(self) -> NodeFile:

@@ -51,7 +51,7 @@ from trails.views.terms import Change
 
 ACTOR: Final = "trails-recovery"
 """The actor of commits with data recovered from views."""
-_VIEWS: Final = ("nodes.db*", "branches", "snapshots", "scratch", "tail*", "*-shm")
+_VIEWS: Final = ("nodes.db*", "branches", "snapshots", "text", "scratch", "tail*", "*-shm")
 """Files that are not copied: rebuilt, or read in place."""
 
 
