@@ -201,11 +201,13 @@ def show_window(
     if sys.stdout.isatty():
         spans = cast(Sequence[Mapping[str, int]], found.get("matches", ()))
         shown = highlight(text, [(each["start"] - start, each["end"] - start) for each in spans])
-        Terminal(soft_wrap=True).print(shown)
+        Terminal(soft_wrap=True).print(shown, end="")
     else:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
     notes = Terminal(stderr=True, soft_wrap=True)
+    if not text.endswith("\n"):
+        notes.print()
     notes.print(f"[dim]{escape(_describe(found))}[/]")
     for key, word in (("next", "Next"), ("previous", "Previous")):
         call = found.get(key)
