@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from trails.errors import ConflictError, QueryError, StorageError, UnreachableError
+from trails.errors import ConflictError, StorageError, UnreachableError
 from trails.surfaces.cli import downloads
-from trails.surfaces.cli.downloads import Download, read_conditions
+from trails.surfaces.cli.downloads import Download
 from trails.surfaces.cli.reporting import Reporting
 
 WHOLE = bytes(range(256)) * 40
@@ -141,21 +141,3 @@ def test_a_failed_job_says_why(follow):
     failed = {**DONE, "state": "failed", "error": {"code": "storage_full", "message": "no space"}}
     with pytest.raises(ConflictError, match="the export failed: no space"):
         follow(Scripted(failed))
-
-
-def test_conditions_are_json_or_text():
-    """Each name once."""
-    given = ["a=1", "b=x", 'c="1"', "d__gte=2.5", "e=true", "f=[1, 2]", "g=", "h=a=b"]
-    assert read_conditions(given) == {
-        "a": 1,
-        "b": "x",
-        "c": "1",
-        "d__gte": 2.5,
-        "e": True,
-        "f": [1, 2],
-        "g": "",
-        "h": "a=b",
-    }
-    for wrong in (["a"], ["=1"], ["a=1", "a=2"]):
-        with pytest.raises(QueryError):
-            read_conditions(wrong)

@@ -214,7 +214,7 @@ class FieldIndex:
         index = self._index
         if index is None or not self.built:
             return None
-        if self._pinned is None or self._pinned.searcher is not index.searcher:
+        if self._pinned is None or self._pinned.state is not index.state:
             self._pinned = copy(index)
         return self._pinned
 
