@@ -437,7 +437,7 @@ def test_an_index_that_turns_out_to_be_damaged_is_made_anew(app: App) -> None:
     before = texts.of(main, "Memo", "body")[0]
     texts.distrust(main, "Memo", "body")
     assert_right(app)
-    assert texts.of(main, "Memo", "body")[0].searcher is not before.searcher
+    assert texts.of(main, "Memo", "body")[0].state is not before.state
 
 
 def test_verify_finds_a_text_that_is_not_there(app: App) -> None:

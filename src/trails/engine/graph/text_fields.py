@@ -70,7 +70,7 @@ def text_fields(schema: Schema, names: Names) -> Mapping[Key, TextField]:
     found = _known.get((schema.digest, names.base))
     if found is None:
         found = _known[schema.digest, names.base] = {
-            (declared.name, field.name): _text_field(declared, field, names)
+            (declared.name, field.name): text_field(declared, field, names)
             for declared in schema.types
             for field in declared.fields
             if field.type.scalar.kind == _TEXT and (field.search or field is declared.label)
@@ -78,12 +78,19 @@ def text_fields(schema: Schema, names: Names) -> Mapping[Key, TextField]:
     return found
 
 
-def _text_field(declared: TypeDescriptor, field: PredicateDescriptor, names: Names) -> TextField:
+def text_field(declared: TypeDescriptor, field: PredicateDescriptor, names: Names) -> TextField:
+    """A field of a type, as it is searched."""
     iri = names.term(field.iri)
-    analyzer = _analyzer(None, False)
+    stop_words = field.stop_words and field.language is not None
+    analyzer = _analyzer(field.language, stop_words)
     place = [declared.name, names.term(declared.iri), field.name, iri, str(field.type)]
     return TextField(
-        declared.name, field.name, f"<{iri}>".encode(), digest_of([*place, analyzer.version])[:32]
+        declared.name,
+        field.name,
+        f"<{iri}>".encode(),
+        digest_of([*place, analyzer.version])[:32],
+        field.language,
+        stop_words,
     )
 
 
