@@ -29,7 +29,7 @@ from trails import App
 from trails.engine.upkeep.verify import verify
 
 APP = '''
-from trails import Node, node_type, predicate
+from trails import Blob, Node, node_type, predicate
 
 
 @node_type
@@ -40,6 +40,7 @@ class Item(Node):
     value: int = predicate()
     text: str | None = predicate()
     tags: list[str] = predicate()
+    file: Blob | None = predicate()
 '''
 SEGMENT = 300
 """Items whose statements go to a segment file, but are applied in one update."""

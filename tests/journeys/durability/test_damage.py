@@ -28,16 +28,17 @@ from trails.errors import TrailsError
 
 HISTORY = {"history", "a difference", "items of a commit", "statements of a commit", "heads"}
 """What a recovery may not bring back, if it says so."""
-OUTSIDE = {"tokens", "backups"}
+OUTSIDE = {"tokens", "backups", "a blob"}
 """What is no view of a log, and so is not repaired."""
 NOT_OURS = {"app.py", "trails.toml"}
-PLACES = ("backups", "activities", "segments", "snapshots", "branches")
+PLACES = ("backups", "activities", "segments", "snapshots", "branches", "blobs")
 STORE_FILES = ("MANIFEST", "OPTIONS", "CURRENT", "IDENTITY", "LOCK", "LOG")
 KINDS = {
     *("log.db", "nodes.db", "tail", "tail.old", "owner", "tokens.json", "tokens.lock"),
     *("segments/*.zst", "activities/*.zst", "backups/*.zst", "backups/manifest.json"),
     *("backups/rows.db", "branches/*.sst", "branches/*.log", "branches/CURRENT"),
     *("branches/MANIFEST", "snapshots/*.sst", "branches/quads.closed", "log.db-wal"),
+    *("blobs/*", "blobs/*.sums", "backups/*"),
 }
 """What both projects together must have, lest a kind of file is forgotten."""
 
