@@ -65,6 +65,35 @@ def _project(descriptor: TypeDescriptor, declared: _Stored, names: Names) -> Doc
     return document
 
 
+def project_outline(schema: Schema, names: Names) -> Document:
+    """All types on a few lines each: the first sentence, and the names and kinds of fields."""
+    return {
+        "base_iri": names.base,
+        "vocabulary": names.vocabulary,
+        "digest": schema.digest,
+        "types": [_outline(each) for each in schema.types],
+    }
+
+
+def _outline(descriptor: TypeDescriptor) -> Document:
+    document: Document = {
+        "type": descriptor.name,
+        "description": _first_line(descriptor.description),
+    }
+    if descriptor.extends is not None:
+        document["extends"] = descriptor.extends
+    if descriptor.edge is not None:
+        document["joins"] = f"{descriptor.edge.source} → {descriptor.edge.target}"
+    document["fields"] = ", ".join(map(_spell_field, descriptor.fields))
+    return document
+
+
+def _spell_field(field: PredicateDescriptor) -> str:
+    """A field in a few words, like ``status String required``."""
+    marks = ("key" if field.key else "required" if field.required else "",)
+    return " ".join((field.name, str(field.type), *filter(None, marks)))
+
+
 def project_reference(registry: Registry, title: str) -> str:
     """A page that lists every type, shape, capability and stored query."""
     lines = [f"# {title}", "", *_section("Types", map(_type, registry.types.values()))]

@@ -181,6 +181,11 @@ class Transfers:
             for each in OPERATIONS
             if each.routes
         }
+        self._bounded = {
+            each.name: builtin_entry(each, tool, builtin_gate(each, graph))
+            for each in OPERATIONS
+            if each.routes
+        }
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
 
@@ -190,8 +195,12 @@ class Transfers:
         return self._service.graph.names.base
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """The record of a built-in with a route, for programs."""
-        entry = self._records[name]
+        """The record of a built-in with a route, for programs.
+
+        With ``max_chars`` it is what the tool of that name answers.
+        """
+        bounded = arguments.get("max_chars") is not None
+        entry = (self._bounded if bounded else self._records)[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
             entry = _replace(entry, gate=gate)

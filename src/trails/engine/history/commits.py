@@ -184,10 +184,11 @@ def show_commit(
     reference: str,
     *,
     limit: int = 1000,
+    after: str | None = None,
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> CommitDetail:
-    """A commit with its changes per node and field."""
+    """A commit with its changes per node and field, of the nodes after a handle."""
     found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
     commit = found.public() if visible_history is None else visible_history.describe(found)
     net: Net = {}
@@ -196,7 +197,7 @@ def show_commit(
         net = visible_history.changes(found)
     elif not large:
         net = net_changes(graph, Path((), (found,)))
-    shown = _difference(graph, net, commit.first_parent, commit.id, limit)
+    shown = _difference(graph, net, commit.first_parent, commit.id, limit, after)
     if large:
         shown = msgspec.structs.replace(shown, truncated=True)
     return CommitDetail(commit, shown)
@@ -220,10 +221,11 @@ def diff(
     end: str,
     *,
     limit: int = 1000,
+    after: str | None = None,
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> Difference:
-    """The changes between the states of two branches or commits."""
+    """The changes between the states of two branches or commits, of the nodes after a handle."""
     refs = refs or RefResolver(graph)
     first, last = refs.resolve(start).commit, refs.resolve(end).commit
     between = (
@@ -231,15 +233,19 @@ def diff(
         if visible_history is None
         else visible_history.between(first, last)
     )
-    return _difference(graph, between, first, last, limit)
+    return _difference(graph, between, first, last, limit, after)
 
 
-def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
+def _difference(
+    graph: Graph, net: Net, start: str, end: str, limit: int, after: str | None
+) -> Difference:
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
     # Types that the end no longer declares are shown as the start declared them.
     schemas = [graph.compiled(graph.ancestry.schema_at(each)).schema for each in (end, start)]
     created, updated, deleted = count_changes(net)
+    if after is not None:
+        net = {handle: node for handle, node in net.items() if handle > after}
     changes = tuple(islice(show_changes(graph, net, *schemas), limit))
     return Difference(
         start,

@@ -13,6 +13,7 @@ from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.session.graph_session import GraphSession
 from trails.engine.visibility.access import OPEN, Access
+from trails.engine.visibility.refs import snapshot_checkout
 from trails.errors import NotFoundError, TrailsError
 from trails.model.nodes import split_handle
 from trails.model.visibility import Visibility
@@ -107,6 +108,18 @@ class GraphContext:
             actor=self.actor,
             checkout=self.checkout,
             call=call,
+            access=self.access,
+            branches=self.branches,
+        )
+
+    def at(self, commit: str) -> GraphContext:
+        """The same actor, who sees the same, at a commit of this branch."""
+        return GraphContext(
+            self._graph,
+            self.registry,
+            actor=self.actor,
+            checkout=snapshot_checkout(self._graph, self._graph.ancestry.commit(commit)),
+            call=self.call,
             access=self.access,
             branches=self.branches,
         )
