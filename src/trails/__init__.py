@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trails.model.history import Commit as Commit
     from trails.model.history import MergeRequest as MergeRequest
     from trails.model.history import Resolution as Resolution
+    from trails.model.json_values import Json as Json
     from trails.model.kinds import BigInt as BigInt
     from trails.model.kinds import Blob as Blob
     from trails.model.kinds import Iri as Iri
@@ -44,6 +45,7 @@ _HOMES = {
     "Context": "trails.authoring.capabilities",
     "Edge": "trails.authoring.nodes",
     "Iri": "trails.model.kinds",
+    "Json": "trails.model.json_values",
     "LoadRequest": "trails.model.writes",
     "MergeRequest": "trails.model.history",
     "Node": "trails.authoring.nodes",

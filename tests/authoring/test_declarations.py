@@ -20,6 +20,7 @@ from trails import (
     Context,
     Edge,
     Iri,
+    Json,
     Node,
     Ref,
     Shape,
@@ -74,6 +75,7 @@ def test_every_kind_has_an_annotation():
         moment: datetime
         link: Iri
         scan: Blob
+        data: Json
         sized: Vector(3)
         told: Vector = predicate(dimension=4)
         other: Ref["Everything"]
@@ -96,6 +98,7 @@ def test_every_kind_has_an_annotation():
         "moment": "DateTime",
         "link": "Iri",
         "scan": "Blob",
+        "data": "Json",
         "sized": "Vector[3]",
         "told": "Vector[4]",
         "other": "Ref[Everything]",
@@ -441,7 +444,7 @@ def test_a_signature_becomes_the_input_shape():
         ("limit", "Int", False, 10),
         ("tags", "List[String]", False, None),
         ("near", "Vector[2]", False, None),
-        ("data", "Json", False, None),
+        ("data", "Any", False, None),
     ]
 
 

@@ -19,7 +19,7 @@ from tests.model.sparql_corpus import (
 )
 
 from trails.errors import QueryError
-from trails.model.sparql import (
+from trails.model.sparql.tokens import (
     MAX_CLAUSES,
     MAX_DEPTH,
     MAX_OPERATORS,

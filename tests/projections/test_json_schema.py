@@ -24,7 +24,7 @@ from trails import (
 )
 from trails.authoring.capabilities import MARK
 from trails.model.iris import IRI_PATTERN
-from trails.model.kinds import DATE_PATTERN, DECIMAL_PATTERN, FLOAT_MAX, INT_MAX, INT_MIN
+from trails.model.kinds import DATE_PATTERN, DECIMAL_PATTERN, FLOAT_MAX, INT_MAX, INT_MIN, KINDS
 from trails.model.types import ValueType
 from trails.projections.json_schema import project_fields, project_type, project_value
 from trails.registry.registry import Registry
@@ -204,7 +204,8 @@ def test_nothing_is_shared_with_the_tables():
             ValueType("List", item=ValueType("Bool")),
             {"type": "array", "items": {"type": "boolean"}},
         ),
-        (ValueType("Json"), {}),
+        (ValueType("Any"), {}),
+        (ValueType("Json"), dict(KINDS["Json"].schema)),
     ],
 )
 def test_a_value_needs_no_field(value_type, document):

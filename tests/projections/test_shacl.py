@@ -22,6 +22,7 @@ from trails import (
     Blob,
     Edge,
     Iri,
+    Json,
     Node,
     Ref,
     Shape,
@@ -89,6 +90,7 @@ class Item(Node):
     home: Iri | None = predicate(max_length=40)
     scan: Blob | None = predicate(pattern=r"^s3:")
     spot: Vector(2) | None = predicate()
+    data: Json | None = predicate()
     works: bool | None = predicate(one_of=[True])
     serial: str | None = predicate(unique=True)
     batch: int | None = predicate()
@@ -130,6 +132,7 @@ GOOD: Mapping[str, list[object]] = {
     "home": ["https://example.org/é", "urn:x"],
     "scan": ["s3://bucket/key"],
     "spot": [[1, 2.5], [-1e300, 0]],
+    "data": [{"a": [None, 1.5, 'é"\\']}, "text", 0, False],
     "works": [True],
     "maker": [f"{BASE}/Maker/m1", f"{BASE}/Firm/f1"],
     "tags": [["a"], ["a", "b", "c"], ["a", "a", "b", "c"]],
@@ -150,6 +153,7 @@ BAD: Mapping[str, list[object]] = {
     "home": ["not an iri", "https://example.org/" + "x" * 40, 4],
     "scan": ["https://example.org/", "s3:a b"],
     "spot": [[1], [1, 2, 3]],
+    "data": [date(2024, 1, 1), Decimal("1.5")],
     "works": [False, 1],
     "maker": [f"{BASE}/Maker/none", f"{BASE}/Item/AB-0"],
     "tags": [[], ["a", "b", "c", "d"], ["123456"], ["a", 1]],

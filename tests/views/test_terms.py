@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trails import BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
+from trails import BigInt, Blob, Iri, Json, Node, Ref, Vector, node_type, predicate
 from trails.model.iris import Names
 from trails.model.nodes import NodeState, make_handle
 from trails.model.types import Schema
@@ -30,6 +30,7 @@ class Thing(Node):
     link: Iri | None = predicate()
     blob: Blob | None = predicate()
     place: Vector = predicate(dimension=2)
+    data: Json | None = predicate()
     other: Ref["Thing"] | None = predicate()
     texts: list[str] = predicate()
 
@@ -47,6 +48,7 @@ VALUES = {
     "link": Iri("https://example.org/é?q=1"),
     "blob": Blob("urn:x:1"),
     "place": (1.0, -2.5),
+    "data": Json({'quotes " and \\': ["é", "\x7f\n", None]}),
     "other": make_handle("Thing", 'a b/"é>'),
     "texts": ("one", 'two "2"'),
 }

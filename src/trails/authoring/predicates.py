@@ -21,7 +21,7 @@ from trails.errors import DeclarationError, FieldError
 from trails.model.constraints import RULES, Rule, check_pattern, compile_field
 from trails.model.kinds import KINDS, KindError
 from trails.model.names import check_field_name, check_term
-from trails.model.types import JSON, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import ANY, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 
 T = TypeVar("T")
 
@@ -174,7 +174,7 @@ def _read_single(annotation: object, where: str) -> ValueType:
             raise DeclarationError(f"{where}: items of a list can't be None; drop '| None'")
         return ValueType(LIST, item=item)
     if annotation in {dict, object, Any} or origin in {dict, Mapping}:
-        return ValueType(JSON)
+        return ValueType(ANY)
     try:
         return ValueType(OBJECT, target=_type_name(annotation, where))
     except DeclarationError:
@@ -340,7 +340,7 @@ def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> N
     if field.default is None:
         return
     errors: list[FieldError] = []
-    anything = dict.fromkeys((REF, OBJECT, JSON), lambda value: value)
+    anything = dict.fromkeys((REF, OBJECT, ANY), lambda value: value)
     compile_field(field, anything, stored=stored)(field.default, "default", errors)
     if errors:
         raise DeclarationError(f"{where}: {errors[0].message}; give a valid default")
@@ -355,11 +355,13 @@ def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored:
         raise DeclarationError(
             f"{where}: a list can't hold lists; make the inner list a field of a shape or node type"
         )
-    if stored and scalar.kind == JSON:
+    if stored and scalar.kind == ANY:
         raise DeclarationError(
-            f"{where}: {value_type} can't be stored; make it a node type and refer to it, "
-            "or use one list of scalars"
+            f"{where}: {value_type} can't be stored; use Json, or make it a node type and refer "
+            "to it"
         )
+    if stored and value_type.kind == LIST and scalar.kind == "Json":
+        raise DeclarationError(f"{where}: a Json value can be a list itself; write Json")
     if scalar.kind == "Vector":
         dimension = given.dimension or scalar.dimension
         if value_type.kind == LIST or (stored and not dimension):
@@ -408,6 +410,7 @@ def _settle_counts(where: str, value_type: ValueType, given: Predicate) -> tuple
 
 def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many: bool) -> None:
     row = scalar.row
+    comparable = row is None or row.sort_key is not None
     for rule in RULES:
         if getattr(given, rule.code) is not None and (row is None or not rule.fits(row)):
             raise DeclarationError(
@@ -415,9 +418,9 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
                 "remove it or change the type"
             )
     for name, flag, fits in (
-        ("key", given.key, row is not None and row.sort_key is not None and not many),
-        ("unique", given.unique, scalar.kind != "Vector" and not many),
-        ("label", given.label, row is not None and not many and scalar.kind != "Vector"),
+        ("key", given.key, row is not None and comparable and not many),
+        ("unique", given.unique, comparable and not many),
+        ("label", given.label, row is not None and comparable and not many),
         ("search", given.search, scalar.kind == "String"),
     ):
         if flag and not fits:

@@ -371,7 +371,8 @@ def _field_groups(
                     f"{owner}: {what} names {name!r}, which is not a field; "
                     f"fields are {', '.join(fields)}"
                 )
-            if field.many or field.type.kind == "Vector":
+            row = field.type.row
+            if field.many or (row is not None and row.sort_key is None):
                 raise DeclarationError(
                     f"{owner}.{name}: {field.type} can't be part of {what}; use scalar fields"
                 )

@@ -24,7 +24,7 @@ from trails.errors import DeclarationError, FieldError
 from trails.model.kinds import KINDS, DanglingError, Kind, KindError
 from trails.model.names import fold
 from trails.model.texts import count, with_article
-from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import ANY, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 
 # ECMA-262 WhiteSpace and LineTerminator; RE2's own \s is ASCII only.
 _SPACE = r"\t\n\v\f\r \x{a0}\x{feff}\x{2028}\x{2029}\p{Zs}"
@@ -230,7 +230,7 @@ def _is_quantity(kind: Kind) -> bool:
 
 
 def _is_scalar(kind: Kind) -> bool:
-    return kind.schema.get("type") != "array"
+    return kind.sort_key is not None
 
 
 _STRINGS: Final = frozenset({"string"})
@@ -333,7 +333,7 @@ def rules_of(field: PredicateDescriptor) -> Iterator[tuple[Rule, object]]:
 _EXPECTED: Final = {
     REF: "a reference to {a_target} (its IRI, '{target}/id' or key)",
     OBJECT: "an object with the fields of {target}",
-    JSON: "a JSON value",
+    ANY: "a JSON value",
     MAP: "an object",
 }
 
@@ -466,10 +466,12 @@ def shorten(value: object, limit: int = 60) -> str:
         text = repr(value)
     except ValueError:  # Python refuses to write very long integers
         return "an integer of thousands of digits"
+    except RecursionError:
+        return "a value with thousands of levels"
     return text if len(text) <= limit else f"{text[: limit - 12]}… ({len(text)} characters)"
 
 
-def showable(value: object) -> object:
+def showable(value: object, levels: int = 20) -> object:
     """A value as JSON can carry it, bounded, for an error's ``value``."""
     if isinstance(value, bool | float) or value is None:
         return value
@@ -477,8 +479,8 @@ def showable(value: object) -> object:
         return value
     if isinstance(value, str):
         return value if len(value) <= 1000 else value[:1000] + "…"
-    if isinstance(value, list | tuple) and len(value) <= 100:
-        return [showable(item) for item in value]
+    if isinstance(value, list | tuple) and len(value) <= 100 and levels:
+        return [showable(item, levels - 1) for item in value]
     return shorten(value, 200)
 
 

@@ -20,10 +20,11 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-RDF_TYPE: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+RDF: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+RDF_TYPE: Final = RDF + "type"
 XSD: Final = "http://www.w3.org/2001/XMLSchema#"
 COMMON_PREFIXES: Final = {
-    "rdf": RDF_TYPE.removesuffix("type"),
+    "rdf": RDF,
     "rdfs": "http://www.w3.org/2000/01/rdf-schema#",
     "xsd": XSD,
     "owl": "http://www.w3.org/2002/07/owl#",

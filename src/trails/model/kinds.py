@@ -22,7 +22,8 @@ from typing import Final
 
 import msgspec
 
-from trails.model.iris import IRI_PATTERN, TRAILS, URI_PATTERN, XSD
+from trails.model.iris import IRI_PATTERN, RDF, TRAILS, URI_PATTERN, XSD
+from trails.model.json_values import MAX_JSON_DEPTH, Json, JsonError
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -39,7 +40,7 @@ DATETIME_PATTERN: Final = _DAY + (
     r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))$"
 )
 
-Json = Mapping[str, object]
+Document = Mapping[str, object]
 
 
 class Iri(str):
@@ -79,7 +80,7 @@ class Kind(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     name: str
-    schema: Json
+    schema: Document
     expected: str
     """Completes "must be …" in messages."""
     example: object
@@ -94,13 +95,16 @@ class Kind(msgspec.Struct, frozen=True):
     parse: Callable[[str], object] = str
     """A value from its canonical text."""
     read: Callable[[str], object] = str
-    """Any text that the datatype allows (RDF, CSV) → a value for ``coerce``."""
+    """Any text that the datatype allows (RDF, CSV) → a JSON value for ``coerce``, or KindError."""
     repair: Callable[[object], object] = _no_repair
     """A JSON value of another type → the one that the caller probably meant, or None."""
     plain: Callable[..., object] | None = None
     """The JSON form of a value; None where the value is its own JSON form."""
     restore: Callable[..., object] | None = None
     """A value from its JSON form, which is known to be good; None where they are the same."""
+    trusted: Callable[[str], object] | None = None
+    """A value from its own lexical text, without a check: the node index then holds that text
+    and not the JSON form, which would have to be checked again."""
     native: type | None = None
     """The type that msgspec restores from the JSON form by itself; None where it has none.
 
@@ -113,6 +117,8 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether min_value and max_value make sense."""
     text: bool = False
     """Whether min_length, max_length and pattern make sense."""
+    escaped: bool = False
+    """Whether the lexical text may have characters that RDF escapes."""
     respelled: bool = False
     """Whether one value has several JSON forms (``1.5``, ``1.50``), which ``enum`` can't list."""
     narrow: bool = False
@@ -358,9 +364,36 @@ def _parse_vector(text: str) -> tuple[float, ...]:
     return tuple(msgspec.json.decode(text, type=list[float]))
 
 
+# --- JSON --------------------------------------------------------------------
+
+
+def _coerce_json(value: object) -> Json:
+    if isinstance(value, Json):
+        return value
+    try:
+        return Json(value)
+    except JsonError as error:
+        raise KindError(str(error)) from None
+
+
+def _lexical_json(value: Json) -> str:
+    return value.text
+
+
+def _plain_json(value: Json) -> object:
+    return value.value
+
+
+def _read_json(text: str) -> object:
+    try:
+        return Json.from_text(text).value
+    except JsonError as error:  # a text is a JSON value too, so ``coerce`` would take it
+        raise KindError(f"as JSON: {error}") from None
+
+
 # --- texts of RDF and CSV ------------------------------------------------------
 
-# A text that can't be read is returned unchanged: ``coerce`` refuses it with a message.
+# A text that can't be read is returned unchanged where ``coerce`` refuses it with a message.
 _is_integer_text = _whole_match(r"^[+-]?[0-9]{1,1000}$")
 _is_decimal_text = _whole_match(r"^([+-]?)([0-9]*)(?:\.([0-9]*))?$")
 _is_double_text = _whole_match(r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?$")
@@ -483,7 +516,7 @@ def _sort_date(value: date) -> bytes:
 
 # --- the table ---------------------------------------------------------------
 
-_NUMBER: Json = {"type": "number", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}
+_NUMBER: Document = {"type": "number", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
@@ -500,6 +533,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             repair=_text_of_number,
             sort_key=_sort_text,
             text=True,
+            escaped=True,
         ),
         Kind(
             name="Bool",
@@ -633,6 +667,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             restore=Iri,
             sort_key=_sort_text,
             text=True,
+            escaped=True,
             narrow=True,
         ),
         Kind(
@@ -648,6 +683,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             restore=Blob,
             sort_key=_sort_text,
             text=True,
+            escaped=True,
             narrow=True,
         ),
         Kind(
@@ -663,6 +699,22 @@ KINDS: Final[Mapping[str, Kind]] = {
             repair=_json_of_text,
             plain=list,
             restore=tuple,
+        ),
+        Kind(
+            name="Json",
+            schema={"description": f"Any JSON value but null, of at most {MAX_JSON_DEPTH} levels."},
+            expected="a JSON value",
+            example=Json({}),
+            coerce=_coerce_json,
+            datatype=RDF + "JSON",
+            python=Json,
+            lexical=_lexical_json,
+            parse=Json.from_text,
+            read=_read_json,
+            plain=_plain_json,
+            restore=Json,
+            trusted=Json.trusted,
+            escaped=True,
         ),
     )
 }

@@ -18,7 +18,7 @@ from trails.model.kinds import KINDS, Kind
 LIST = "List"
 REF = "Ref"
 OBJECT = "Object"
-JSON = "Json"
+ANY = "Any"
 MAP = "Map"
 _LABELS = ("label", "title", "name")
 """Usual names of the field that names an instance."""
@@ -27,8 +27,8 @@ _LABELS = ("label", "title", "name")
 class ValueType(msgspec.Struct, frozen=True, omit_defaults=True):
     """The type of a value: a kind of the table, a Ref, a List of items, or an Object.
 
-    ``target`` names the node type of a Ref, or the node type or shape of an Object. Json is
-    any JSON value, Map any JSON object.
+    ``target`` names the node type of a Ref, or the node type or shape of an Object. Any is
+    any JSON value as plain Python, Map any JSON object.
     """
 
     kind: str

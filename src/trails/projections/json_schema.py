@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from trails.model.constraints import Rule, rules_of
 from trails.model.types import (
-    JSON,
+    ANY,
     LIST,
     MAP,
     OBJECT,
@@ -236,7 +236,7 @@ def _project_reference(
         "type": "string",
         "format": "iri",
         "trails:node_type": name,
-        "description": f"An existing {name}: its IRI, '{name}/id' or key.",
+        "description": f"An existing {name}: IRI, id or key.",
     }
 
 
@@ -265,7 +265,7 @@ _FORMS: Final[Mapping[str, Callable[[ValueType, TypeLookup, tuple[str, ...]], Do
     LIST: _project_list,
     REF: _project_reference,
     OBJECT: _project_target,
-    JSON: _project_json,
+    ANY: _project_json,
     MAP: _project_map,
 }
 """Value types that are not in the kind table."""

@@ -16,7 +16,7 @@ from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
 from trails.model.names import portable_name
 from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import (
-    JSON,
+    ANY,
     LIST,
     OBJECT,
     REF,
@@ -100,12 +100,12 @@ def spell_title(name: str) -> str:
 
 def is_wrapped(output: ValueType | None) -> bool:
     """Whether a result is wrapped in an object, because it may not be one."""
-    return output is None or output.nullable or output.kind not in {OBJECT, REF, JSON}
+    return output is None or output.nullable or output.kind not in {OBJECT, REF, ANY}
 
 
 def project_output(output: ValueType | None, declared: TypeLookup) -> Document:
     """The schema of a result: always of an object."""
-    if output is not None and output.kind == JSON and not output.nullable:
+    if output is not None and output.kind == ANY and not output.nullable:
         return {"type": "object"}
     if output is None:
         inner: Document = {"type": "null"}

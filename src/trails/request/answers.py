@@ -33,7 +33,7 @@ from trails.model.history import Activity
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, kind_of
 from trails.model.results import Failure, FailureKind, QueryAnswer
-from trails.model.types import JSON, ValueType
+from trails.model.types import ANY, ValueType
 from trails.projections.tools import RESULT, is_wrapped
 from trails.registry.registry import Declared
 from trails.request.fitting import Locate, Page, nowhere
@@ -149,7 +149,7 @@ Shape = Callable[[object, Declared | None], bytes]
 
 def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
     """How results of a capability are written; a result that is not an object is wrapped in one."""
-    loose = output is not None and output.kind == JSON and not output.nullable
+    loose = output is not None and output.kind == ANY and not output.nullable
     wrapped = is_wrapped(output)
 
     conform = conformer(name, output)

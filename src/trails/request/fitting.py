@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
-from unicodedata import combining
 
 import msgspec
 
+from trails.model.evidence.graphemes import boundary_before
 from trails.model.results import MOST_CHARS, Failure
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -380,15 +380,9 @@ class _Cuts:
         return kept
 
 
-_JOINER: Final = "\u200d"
-
-
 def cut_text(text: str, length: int) -> str:
-    """The beginning of a text, not ending within a combined character."""
-    end = min(length, len(text))
-    while 0 < end < len(text) and (combining(text[end]) or _JOINER in text[end - 1 : end + 1]):
-        end -= 1
-    return text[:end]
+    """The beginning of a text, cut between two characters as a reader sees them."""
+    return text[: boundary_before(text, length)]
 
 
 def _chars(body: bytes) -> int:

@@ -22,7 +22,7 @@ from trails.model.capabilities import StoredQuery
 from trails.model.constraints import RULE_BY_CODE, Coerce, compile_field, is_number, rules_of
 from trails.model.kinds import KindError
 from trails.model.names import fold
-from trails.model.types import JSON, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import ANY, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import TypeLookup
 from trails.request.entries import Entry, Request
 
@@ -234,7 +234,7 @@ def _broken_rules(field: PredicateDescriptor, value: object) -> set[str]:
         REF: str,
         OBJECT: _as_object,
         MAP: _as_object,
-        JSON: lambda each: each,
+        ANY: lambda each: each,
     }
     errors: list[FieldError] = []
     compile_field(field, special, stored=False)(value, "value", errors)
@@ -289,7 +289,9 @@ def _respelled(given: object, target: str) -> Iterator[object]:
 def _converted(given: object, wanted: ValueType) -> Iterable[object]:
     """The same value in the JSON form of a kind."""
     row = wanted.row
-    is_array = wanted.kind in {LIST, JSON} or (row is not None and row.schema["type"] == "array")
+    is_array = wanted.kind in {LIST, ANY} or (
+        row is not None and row.schema.get("type", "array") == "array"
+    )
     if isinstance(given, list) and len(given) == 1 and not is_array:
         yield given[0]
     elif row is not None:

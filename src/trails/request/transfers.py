@@ -101,7 +101,7 @@ EXPORT: Final = Builtin(
     title="Export",
     description="A branch or snapshot as a file.",
     fields=(
-        field("format", "ndjson, turtle, nquads or jsonld.", default="ndjson"),
+        field("format", "ndjson, turtle, nquads, jsonld or csv.", default="ndjson"),
         field("type", "Only these types and what extends them.", many=True),
     ),
     controls=(BRANCH, SNAPSHOT),

@@ -19,7 +19,7 @@ from uuid import uuid4
 import pyoxigraph as ox
 
 from trails.errors import QueryError
-from trails.model.sparql import Token, UpdateOperation, text_of, tokenize, update_form
+from trails.model.sparql.tokens import Token, UpdateOperation, text_of, tokenize, update_form
 
 GENID: Final = "/.well-known/genid/"
 """RDF 1.1, section 3.5: the path of IRIs that replace blank nodes."""

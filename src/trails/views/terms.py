@@ -131,8 +131,7 @@ def _encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
     datatype, lexical = ox.NamedNode(row.datatype), row.lexical
     start = f'{predicate}"'
     end = str(ox.Literal("", datatype=datatype)).removeprefix('"') + " .\n"
-    if not row.text:
-        # Numbers, dates and truth values: their lexical forms are plain ASCII.
+    if not row.escaped:  # numbers, dates and truth values: plain ASCII
         return lambda value: f"{start}{lexical(value)}{end}"
 
     def encode(value: object) -> str:

@@ -36,11 +36,12 @@ KINDS_OF_FIELDS: dict[str, tuple[str, Values]] = {
     "Iri": ("Iri", tuple(f"https://example.org/{name}" for name in "abcd")),
     "Blob": ("Blob", tuple(f"s3://bucket/{name}" for name in "abcd")),
     "Vector": ("Vector(2)", ([1.0, 2.0], [1.0, 3.0], [1.0, 4.0], [1.0, 5.0])),
+    "Json": ("Json", ({"a": [1]}, {"a": [True]}, {"a": [1.0]}, [{"é": None}])),
     "Ref": ("Ref[Other]", tuple(f"Other/{name}" for name in "abcd")),
 }
 """Kind → its annotation, and the values: before, ours, theirs, and one to settle with."""
 
-UNLISTED = {"Vector"}
+UNLISTED = {"Vector", "Json"}
 """Kinds of which a field holds one value at most."""
 _FIELDS = "\n".join(
     f"    one_{kind.lower()}: {text} | None = predicate()\n"
@@ -51,7 +52,7 @@ APP = f'''
 from datetime import date, datetime
 from decimal import Decimal
 
-from trails import BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
+from trails import BigInt, Blob, Iri, Json, Node, Ref, Vector, node_type, predicate
 
 
 @node_type

@@ -14,7 +14,7 @@ from trails import App, BigInt, Blob, Iri, Node, Ref, node_type, predicate
 from trails.engine.session.context import GraphContext
 from trails.engine.sparql.queries import bind, write_term
 from trails.errors import QueryError, TrailsError
-from trails.model.sparql import MAX_DEPTH, MAX_TEXT, tokenize
+from trails.model.sparql.tokens import MAX_DEPTH, MAX_TEXT, tokenize
 
 
 @node_type

@@ -20,8 +20,8 @@ from trails.errors import (
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import KINDS
-from trails.model.sparql import tokenize
-from trails.model.sparql_terms import TermScan, pieces_of
+from trails.model.sparql.terms import TermScan, pieces_of
+from trails.model.sparql.tokens import tokenize
 from trails.model.types import REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import is_omissible
 from trails.registry.registry import RegistryCell

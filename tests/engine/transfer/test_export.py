@@ -15,9 +15,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.worlds.graphs import writing
 
-from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
+from trails import (
+    App,
+    BigInt,
+    Blob,
+    Edge,
+    Iri,
+    Json,
+    Node,
+    Ref,
+    Vector,
+    edge_type,
+    node_type,
+    predicate,
+)
 from trails.engine.graph.graph import Graph
-from trails.engine.transfer.files import FORMATS, export
+from trails.engine.transfer.files import FORMATS, LOADABLE, export
 from trails.engine.transfer.load import load_lines
 from trails.engine.transfer.rdf import load_rdf
 from trails.engine.upkeep.verify import content_digest
@@ -40,6 +53,7 @@ class Thing(Node):
     page: Iri | None = predicate()
     picture: Blob | None = predicate()
     spot: Vector(2) | None = predicate()
+    data: Json | None = predicate()
     note: str | None = predicate(default="none")
     words: list[str] = predicate()
     flags: list[bool] = predicate()
@@ -87,6 +101,14 @@ decimals = st.decimals(-(10**15), 10**15, allow_nan=False, allow_infinity=False,
 moments = st.datetimes(
     timezones=st.integers(-840, 840).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 )
+json_values = st.recursive(
+    texts | floats | st.integers() | st.booleans(),
+    lambda inner: (
+        st.lists(st.none() | inner, max_size=3)
+        | st.dictionaries(texts, st.none() | inner, max_size=3)
+    ),
+    max_leaves=5,
+).map(Json)
 iris = st.sampled_from(["https://example.org/ä?q=1#x", "urn:a:b", "mailto:a@b"]).map(Iri)
 
 
@@ -113,6 +135,7 @@ THING = st.fixed_dictionaries(
         "page": maybe(iris),
         "picture": maybe(st.sampled_from(["https://example.org/a.png", "data:,x"]).map(Blob)),
         "spot": maybe(st.lists(floats, min_size=2, max_size=2)),
+        "data": maybe(json_values),
         "note": maybe(texts),
         "words": several(texts),
         "flags": several(st.booleans()),
@@ -181,7 +204,7 @@ def _normal(key: str) -> str:
     return unicodedata.normalize("NFC", key)
 
 
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("format", LOADABLE)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(nodes=graphs())
 def test_a_graph_survives_its_export(format: str, nodes: list[Node]) -> None:

@@ -19,7 +19,7 @@ from tests.worlds.graphs import writing
 from trails import App, BigInt, Blob, Edge, Iri, Node, Ref, Vector, edge_type, node_type, predicate
 from trails.engine.graph.graph import Graph
 from trails.engine.session.context import GraphContext
-from trails.engine.transfer.files import FORMATS
+from trails.engine.transfer.files import LOADABLE
 from trails.engine.transfer.load import load_lines
 from trails.engine.transfer.rdf import load_rdf
 from trails.engine.upkeep.verify import content_digest
@@ -96,7 +96,7 @@ def load_here(app: App, blocks: Iterable[bytes], format: str) -> None:
 
 def check_survives(
     nodes: list[Node],
-    formats: Iterable[str] = sorted(FORMATS),
+    formats: Iterable[str] = sorted(LOADABLE),
     load: Callable[[App, Iterable[bytes], str], None] = load,
 ) -> None:
     """Written in each format and loaded into an empty graph, the content is the same."""
@@ -212,7 +212,7 @@ def test_the_largest_text_survives_its_export(name: str, format: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("format", sorted(FORMATS))
+@pytest.mark.parametrize("format", sorted(LOADABLE))
 @pytest.mark.parametrize("name", sorted(LARGE))
 def test_the_largest_nodes_survive_their_export(name: str, format: str) -> None:
     """Also those with many values, which make far more statements than they have bytes."""

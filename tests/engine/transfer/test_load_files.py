@@ -17,6 +17,7 @@ from trails import (
     Context,
     Edge,
     Iri,
+    Json,
     Node,
     Ref,
     Vector,
@@ -34,7 +35,10 @@ from trails.errors import NotFoundError, QueryError, ValidationError
 BASE = "trails://app/main/"
 SCHEMA = f"{BASE}schema#"
 XSD = "http://www.w3.org/2001/XMLSchema#"
-HEAD = f"@prefix : <{SCHEMA}> . @prefix n: <{BASE}> . @prefix xsd: <{XSD}> .\n"
+RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+HEAD = (
+    f"@prefix : <{SCHEMA}> . @prefix n: <{BASE}> . @prefix xsd: <{XSD}> .\n@prefix rdf: <{RDF}> .\n"
+)
 
 
 @node_type
@@ -67,6 +71,7 @@ class Thing(Node):
     page: Iri | None = predicate()
     picture: Blob | None = predicate()
     spot: Vector(2) | None = predicate()
+    data: Json | None = predicate()
     owner: Ref[Person] | None = predicate()
     helpers: list[Ref[Person]] = predicate()
     counts: list[int] = predicate()
@@ -154,6 +159,7 @@ def test_literals_are_read_as_values(app: App) -> None:
         :share 1.5; :price 12.50; :day "2026-03-01"^^xsd:date;
         :moment "2026-03-01T09:30:00+00:00"^^xsd:dateTime; :page <https://example.org/ü>;
         :picture "urn:x"^^xsd:anyURI; :spot "[1, 2.5]"^^<https://trails.dev/ns#vector>;
+        :data "{ \\"b\\": 1, \\"a\\": [1.0, 1e3] }"^^rdf:JSON;
         :owner n:Person\\/ann; :counts 1, 2 . n:Thing\\/2 :share 2e3; :price 5 .""",
     )
     one = Thing.get(ctx(app), "1")
@@ -166,6 +172,7 @@ def test_literals_are_read_as_values(app: App) -> None:
     assert (one.price, one.day) == (Decimal("12.5"), date(2026, 3, 1))
     assert one.moment == datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
     assert (one.page, one.picture, list(one.spot)) == ("https://example.org/ü", "urn:x", [1.0, 2.5])
+    assert one.data == Json({"a": [1.0, 1000.0], "b": 1})
     assert (one.owner.email, one.counts) == ("ann", [1, 2])
     two = Thing.get(ctx(app), "2")
     assert (two.share, two.price) == (2000.0, Decimal(5))
@@ -192,6 +199,8 @@ BAD_STATEMENTS = {
     "bad lexical": ('n:Thing\\/1 :count "1_0"^^xsd:integer .', "must be an integer of at most 64"),
     "not finite": ('n:Thing\\/1 :share "INF"^^xsd:double .', "share must be a finite number"),
     "bad vector": ('n:Thing\\/1 :spot "[1"^^<https://trails.dev/ns#vector> .', "an array of 2"),
+    "no JSON": ('n:Thing\\/1 :data "{"^^rdf:JSON .', "must be a JSON value, not '{'"),
+    "JSON null": ('n:Thing\\/1 :data "null"^^rdf:JSON .', "data must be a JSON value"),
     "dangling": ("n:Thing\\/1 :owner n:Person\\/zoe .", "which does not exist"),
     "syntax": ("n:Thing\\/1 :owner", "the file is not valid turtle:"),
     "no UTF-8": ('n:Person\\/a :email "\udcff" .', "the file is not valid turtle:"),
@@ -269,9 +278,9 @@ def test_cells_are_read_as_values(app: App) -> None:
     load(app, "email\nmax\n", "Manager")
     load(
         app,
-        "id,flag,count,huge,share,price,day,moment,page,picture,spot,owner,helpers,counts\n"
+        "id,flag,count,huge,share,price,day,moment,page,picture,spot,data,owner,helpers,counts\n"
         "1,true,-5,99999999999999999999,1.5,12.50,2026-03-01,2026-03-01T09:30:00Z,urn:a,urn:b,"
-        f'"[1,2]",max,Person/ann|{BASE}Manager/max,1|2\n',
+        f'"[1,2]","{{""a"": 1}}",max,Person/ann|{BASE}Manager/max,1|2\n',
         "Thing",
     )
     one = Thing.get(ctx(app), "1")
@@ -279,6 +288,7 @@ def test_cells_are_read_as_values(app: App) -> None:
     assert (one.price, one.owner.handle) == (Decimal("12.5"), "Manager/max")
     assert [each.handle for each in one.helpers] == ["Manager/max", "Person/ann"]
     assert (one.counts, list(one.spot)) == ([1, 2], [1.0, 2.0])
+    assert one.data == Json({"a": 1})
 
 
 def test_merging_rows_keeps_empty_cells_and_columns_that_are_not_there(app: App) -> None:

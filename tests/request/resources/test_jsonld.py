@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.worlds.graphs import Reading
 
-from trails import App, BigInt, Blob, Iri, Node, Ref, Vector, node_type, predicate
+from trails import App, BigInt, Blob, Iri, Json, Node, Ref, Vector, node_type, predicate
 from trails.app.settings import GraphSettings, Project, Settings
 
 # rdflib's reader still stands on a class of its own that it calls deprecated.
@@ -40,6 +40,7 @@ class Thing(Base):
     link: Iri | None = predicate()
     blob: Blob | None = predicate()
     place: Vector | None = predicate(dimension=2)
+    data: Json | None = predicate()
     other: Ref["Base"] | None = predicate()
     texts: list[str] = predicate()
     numbers: list[int] = predicate()
@@ -62,6 +63,9 @@ THINGS = st.fixed_dictionaries(
         "link": st.sampled_from(["urn:x:y", "https://example.org/é?q=1#f", "mailto:a@b"]).map(Iri),
         "blob": st.just("https://example.org/b").map(Blob),
         "place": st.tuples(*[st.floats(-1e9, 1e9)] * 2),
+        "data": st.recursive(
+            TEXT | st.booleans(), lambda inner: st.dictionaries(TEXT, inner, max_size=2)
+        ),
         "texts": st.lists(TEXT, max_size=3),
         "numbers": st.lists(st.integers(-9, 9), max_size=4),
     },
@@ -153,6 +157,7 @@ def test_a_document_has_every_class_and_every_declared_field(reading):
         words + "link": None,
         words + "blob": None,
         words + "place": None,
+        words + "data": None,
         words + "other": link,
         words + "texts": [{"@value": "a"}, {"@value": "b"}],
         words + "numbers": [],

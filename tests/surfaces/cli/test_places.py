@@ -230,6 +230,7 @@ KIND_TEXTS = {
     "DateTime": "2026-03-01T09:30:00Z",
     "Iri": "urn:x:y",
     "Blob": "urn:x:y",
+    "Json": '{"a":[1,null]}',
 }
 
 

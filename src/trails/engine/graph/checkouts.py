@@ -20,7 +20,7 @@ from trails.errors import NotFoundError
 from trails.model.caches import LRUCache
 from trails.model.history import Head
 from trails.model.iris import Names
-from trails.model.sparql_terms import Vocabulary
+from trails.model.sparql.terms import Vocabulary
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex

@@ -24,7 +24,7 @@ from trails.model.constraints import Coerce, PartsError, compile_field, showable
 from trails.model.kinds import Iri, KindError
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
-from trails.model.types import JSON, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import ANY, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import params_field
 from trails.registry.registry import Declared, Registry
@@ -148,7 +148,7 @@ class ArgumentChecks:
 
     def built(self, wanted: ValueType) -> Mapping[str, Coerce]:
         """References as instances, objects as instances of their class."""
-        return {REF: _loader(wanted), OBJECT: self._builder(wanted), JSON: _same}
+        return {REF: _loader(wanted), OBJECT: self._builder(wanted), ANY: _same}
 
     def _builder(self, wanted: ValueType) -> Coerce:
         """A shape, or a new instance of a node type, from an object of its fields."""
@@ -193,7 +193,7 @@ def named(wanted: ValueType) -> Mapping[str, Coerce]:
     def coerce(value: object) -> object:
         return Iri(_context.get().kg.iri(_resolve(value, wanted).handle))
 
-    return {REF: coerce, JSON: _same}
+    return {REF: coerce, ANY: _same}
 
 
 def _loader(wanted: ValueType) -> Coerce:

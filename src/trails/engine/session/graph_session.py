@@ -41,7 +41,7 @@ from trails.model.iris import encode_id, normal_id
 from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.nodes import NodeState, Order, Selection, make_handle, split_handle
 from trails.model.results import QueryAnswer
-from trails.model.sparql import query_form, tokenize
+from trails.model.sparql.tokens import query_form, tokenize
 from trails.model.texts import with_article
 from trails.model.types import Schema
 from trails.model.visibility import FULL, SchemaFilter, Visibility

@@ -24,6 +24,7 @@ from trails.model.capabilities import Capability
 from trails.model.constraints import shorten
 from trails.model.history import Activity
 from trails.model.iris import Names
+from trails.model.json_values import Json
 from trails.model.kinds import BigInt, KindError
 from trails.model.texts import count
 from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
@@ -109,6 +110,8 @@ def hook_of(names: Names, declared: Declared | None = None) -> Hook:
             return str(value)
         if isinstance(value, Mapping):
             return dict(value)
+        if isinstance(value, Json):
+            return value.value
         if isinstance(value, int | float):
             return int(value) if isinstance(value, int) else float(value)
         raise TypeError(f"{cls.__name__} has none")

@@ -40,7 +40,7 @@ from trails.model.iris import Names
 from trails.model.kinds import Iri
 from trails.model.nodes import split_handle
 from trails.model.results import QueryAnswer
-from trails.model.sparql import significant, tokenize
+from trails.model.sparql.tokens import significant, tokenize
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
 from trails.registry.registry import Registry, RegistryCell
 from trails.sandbox.pool import Sandbox

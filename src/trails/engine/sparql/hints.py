@@ -21,8 +21,8 @@ import msgspec
 from trails.model.iris import COMMON_PREFIXES, XSD
 from trails.model.kinds import KindError
 from trails.model.results import QueryAnswer
-from trails.model.sparql import Token, significant, tokenize
-from trails.model.sparql_terms import Bound, Piece, TermScan, Vocabulary, pieces_of
+from trails.model.sparql.terms import Bound, Piece, TermScan, Vocabulary, pieces_of
+from trails.model.sparql.tokens import Token, significant, tokenize
 from trails.model.types import PredicateDescriptor
 
 _COMPARES: Final = frozenset({"=", "!=", "<", ">", "<=", ">="})

@@ -15,7 +15,7 @@ import msgspec
 
 from trails.errors import QueryError
 from trails.model.iris import RDF_TYPE
-from trails.model.sparql import Token, significant, tokenize
+from trails.model.sparql.tokens import Token, significant, tokenize
 
 
 class Triple(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from trails.model.history import Position
 from trails.model.iris import XSD
 from trails.model.kinds import KINDS, Iri, KindError, kind_of
 from trails.model.results import QueryAnswer
-from trails.model.sparql import Token, query_form, tokenize
+from trails.model.sparql.tokens import Token, query_form, tokenize
 from trails.model.types import PredicateDescriptor
 from trails.sandbox.pool import Sandbox
 from trails.sandbox.results import Result

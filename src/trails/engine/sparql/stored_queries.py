@@ -20,8 +20,8 @@ from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import KINDS, Iri
-from trails.model.sparql import MAX_TEXT, Token, query_form, tokenize, update_form
-from trails.model.sparql_terms import Piece, TermScan, Vocabulary, pieces_of
+from trails.model.sparql.terms import Piece, TermScan, Vocabulary, pieces_of
+from trails.model.sparql.tokens import MAX_TEXT, Token, query_form, tokenize, update_form
 from trails.model.types import REF, PredicateDescriptor, Schema, ValueType
 from trails.registry.query_headers import (
     MARK,

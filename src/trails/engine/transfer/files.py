@@ -1,7 +1,8 @@
 """Files in and out of a branch: a load is one commit, an export one state.
 
-Exports are NDJSON, Turtle, N-Quads or JSON-LD, streamed in the order of the given nodes. Loading
-an export into an empty graph with the same base and types gives the same content.
+Exports are NDJSON, Turtle, N-Quads, JSON-LD or CSV, streamed in the order of the given nodes.
+Loading an export into an empty graph with the same base and types gives the same content; CSV is
+for other programs. A ``RecordWriter`` writes record by record, so that an export can be continued.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final, NamedTuple
@@ -25,6 +27,7 @@ from trails.engine.transfer.load import put_staged
 from trails.engine.transfer.rdf import Parse
 from trails.engine.transfer.source import BLOCK, LoadSource, Progress, blocks_of, no_progress
 from trails.engine.transfer.staging import Staged
+from trails.engine.transfer.tables import TableWriter
 from trails.engine.visibility.access import OPEN, Access, guard_of
 from trails.engine.visibility.refs import snapshot_checkout
 from trails.engine.write.pending import drafting
@@ -49,12 +52,40 @@ _encode = msgspec.json.encode
 _is_local = re.compile(r"[A-Za-z][A-Za-z0-9_]*").fullmatch
 
 
-def export(terms: Terms, states: Iterable[NodeState], format: str) -> Iterator[bytes]:
-    """The nodes as a file in one of ``FORMATS``, in blocks."""
-    write = FORMATS.get(format)
-    if write is None:
-        raise QueryError(f"there is no export format {format!r}; {suggest(format, FORMATS)}")
-    return _blocks(write(terms, states))
+class RecordWriter(NamedTuple):
+    """What a file begins with, and how each record is written after it."""
+
+    head: bytes
+    records: Callable[[Iterable[NodeState]], Iterator[bytes]]
+    """One piece for each record, in order."""
+
+
+def record_writer(
+    format: str, terms: Terms, names: Sequence[str], *, escape_formulas: bool = False
+) -> RecordWriter:
+    """The writer of records of some types in one of ``RECORD_FORMATS``."""
+    if format == "csv":
+        table = TableWriter(terms.schema, names, escape_formulas=escape_formulas)
+        return RecordWriter(table.head, table.records)
+    head, records = RECORD_FORMATS[format]
+    return RecordWriter(head(terms), partial(records, terms))
+
+
+def export(
+    terms: Terms, states: Iterable[NodeState], format: str, names: Sequence[str] = ()
+) -> Iterator[bytes]:
+    """The nodes as a file in one of ``FORMATS``, in blocks; of these types, or of any."""
+    check_format(format, FORMATS)
+    if format == "jsonld":
+        return _blocks(write_jsonld(terms, states))
+    writer = record_writer(format, terms, names or tuple(terms.schema.by_name))
+    return _blocks(chain((writer.head,) if writer.head else (), writer.records(states)))
+
+
+def check_format(format: str, known: Iterable[str]) -> None:
+    """Refuse a format that is not among these."""
+    if format not in known:
+        raise QueryError(f"there is no export format {format[:100]!r}; {suggest(format, [*known])}")
 
 
 def _blocks(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -97,7 +128,7 @@ def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
             start = starts[name]
             if name in keyless:
                 start += b'"id":%b,' % _encode(state.id)
-        yield b'%b"data":%b}\n' % (start, docs.encode(name, values))
+        yield b'%b"data":%b}\n' % (start, docs.encode_plain(name, values))
 
 
 # --- RDF -----------------------------------------------------------------------------------
@@ -109,10 +140,18 @@ def write_nquads(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
         yield "".join(terms.statements(state)).encode()
 
 
+def _no_head(terms: Terms) -> bytes:
+    del terms
+    return b""
+
+
+def _prefixes(terms: Terms) -> bytes:
+    return f"@prefix : <{terms.names.vocabulary}> .\n@prefix xsd: <{XSD}> .\n".encode()
+
+
 def write_turtle(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """One paragraph per node, with prefixes and terms as in N-Quads."""
+    """One paragraph per node, with terms as in N-Quads."""
     vocabulary = terms.names.vocabulary
-    yield f"@prefix : <{vocabulary}> .\n@prefix xsd: <{XSD}> .\n".encode()
     short: dict[str, str] = {f"<{RDF_TYPE}>": "a"}
 
     def shorten(iri: str) -> str:
@@ -198,12 +237,16 @@ def _jsonld_value(terms: Terms, row: Kind | None) -> Callable[[object], object]:
     return lambda value: {"@value": lexical(value), "@type": datatype}
 
 
-FORMATS: Final[dict[str, Callable[[Terms, Iterable[NodeState]], Iterator[bytes]]]] = {
-    "ndjson": write_ndjson,
-    "turtle": write_turtle,
-    "nquads": write_nquads,
-    "jsonld": write_jsonld,
+Write = Callable[[Terms, Iterable[NodeState]], Iterator[bytes]]
+RECORD_FORMATS: Final[dict[str, tuple[Callable[[Terms], bytes], Write]]] = {
+    "ndjson": (_no_head, write_ndjson),
+    "turtle": (_prefixes, write_turtle),
+    "nquads": (_no_head, write_nquads),
 }
+"""Formats that are a head and then records, and that can be loaded again."""
+LOADABLE: Final = (*RECORD_FORMATS, "jsonld")
+"""The export formats that can be loaded again."""
+FORMATS: Final = (*LOADABLE, "csv")
 """The export formats."""
 
 
@@ -328,8 +371,7 @@ def export_checkout(
     for name in types:
         if name not in schema.by_name:
             raise NotFoundError(f"there is no type {name[:100]!r}; {suggest(name, schema.by_name)}")
-    if format not in FORMATS:
-        raise QueryError(f"there is no export format {format!r}; {suggest(format, FORMATS)}")
+    check_format(format, FORMATS)
     wanted = {each for name in types for each in schema.family(name)}
     names = [each for each in schema.by_name if not types or each in wanted]
 
@@ -340,10 +382,10 @@ def export_checkout(
     def blocks() -> Generator[bytes, None, None]:
         states = _states(graph, pinned, names)
         if schema_filter is None:
-            yield from export(pinned.terms, states, format)
+            yield from export(pinned.terms, states, format, names)
         else:
             seen = (state for each in states if (state := schema_filter.apply(each)) is not None)
-            yield from export(compile_once(schema, graph.names).terms, seen, format)
+            yield from export(compile_once(schema, graph.names).terms, seen, format, names)
 
     return blocks()
 

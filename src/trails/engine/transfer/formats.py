@@ -28,7 +28,9 @@ from trails.engine.transfer.source import LoadSource, Progress, no_progress
 from trails.engine.transfer.staging import Staged
 from trails.engine.write.write import Write
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
+from trails.model.constraints import shorten
 from trails.model.iris import Names, id_problem, normal_id
+from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.writes import LOAD_LIMITS, LoadLimits, Mode
@@ -157,7 +159,10 @@ class Table:
         values: list[object] = []
         for text in texts:
             if row is not None:
-                values.append(row.read(text))
+                try:
+                    values.append(row.read(text))
+                except KindError as error:
+                    return f"must be {row.expected}, not {shorten(text)} ({error})"
                 continue
             try:
                 reference = self._ends.node(text, field.target or "")

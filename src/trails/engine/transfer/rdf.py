@@ -27,7 +27,7 @@ from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.iris import RDF_TYPE, XSD, Names
-from trails.model.kinds import Kind
+from trails.model.kinds import Kind, KindError
 from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.texts import with_article
@@ -290,7 +290,11 @@ def _value(field: PredicateDescriptor, term: object) -> object:
     given = term.datatype.value
     if given != row.datatype and (given, row.datatype) not in _WIDER:
         raise _StatementError(_wrong_datatype(row, term), "datatype")
-    return row.read(term.value)
+    try:
+        return row.read(term.value)
+    except KindError as error:
+        message = f"must be {row.expected}, not {shorten(term.value)} ({error})"
+        raise _StatementError(message, "datatype") from None
 
 
 def _wrong_datatype(row: Kind, term: ox.Literal) -> str:

@@ -26,7 +26,7 @@ from trails.model.constraints import showable
 from trails.model.fairness import with_pauses
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
-from trails.model.sparql import text_of, tokenize, update_form
+from trails.model.sparql.tokens import text_of, tokenize, update_form
 from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.index import Replacement

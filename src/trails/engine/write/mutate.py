@@ -33,7 +33,7 @@ from trails.model.constraints import shorten, showable
 from trails.model.iris import id_problem, normal_id
 from trails.model.names import suggest
 from trails.model.nodes import NodeState, make_handle, split_handle
-from trails.model.sparql import tokenize, update_form
+from trails.model.sparql.tokens import tokenize, update_form
 from trails.model.texts import with_article
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.writes import Applied, Mutation, Op

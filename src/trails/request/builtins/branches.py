@@ -26,7 +26,7 @@ from trails.model.history import (
     Resolution,
 )
 from trails.model.texts import count
-from trails.model.types import ShapeDescriptor
+from trails.model.types import ANY, ShapeDescriptor
 from trails.projections.tools import MAX_CHARS
 from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
@@ -199,7 +199,7 @@ _RESOLUTION: Final = ShapeDescriptor(
             required=True,
             one_of=["ours", "theirs", "value"],
         ),
-        field("value", "For take=value.", "Json"),
+        field("value", "For take=value.", ANY),
     ),
 )
 

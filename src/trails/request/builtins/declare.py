@@ -19,7 +19,7 @@ from trails.model.capabilities import Action, Hints
 from trails.model.constraints import Coerce
 from trails.model.kinds import KindError
 from trails.model.types import (
-    JSON,
+    ANY,
     LIST,
     MAP,
     OBJECT,
@@ -123,7 +123,7 @@ class OwnShapes(msgspec.Struct, frozen=True):
         checks: dict[str, Arguments] = {}
 
         def special(wanted: ValueType) -> Mapping[str, Coerce]:
-            own: dict[str, Coerce] = {JSON: _same, MAP: _object}
+            own: dict[str, Coerce] = {ANY: _same, MAP: _object}
             if wanted.target in checks:
                 own[OBJECT] = checks[wanted.target].read_object
             return own

@@ -125,6 +125,8 @@ def _term(name: str, value: object) -> object:
 
 def _literal(row: Kind, value: object) -> object:
     """A value in its JSON form, or a literal's text."""
+    if isinstance(value, str) and row.trusted is not None:  # a text is a JSON value too
+        return row.parse(value)
     try:
         return row.coerce(value)
     except KindError:

@@ -118,7 +118,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         format: Annotated[
             str | None,
             typer.Option(
-                help="ndjson, turtle, nquads or jsonld.",
+                help="ndjson, turtle, nquads, jsonld or csv.",
                 show_default="from the output's file name, or ndjson",
             ),
         ] = None,
@@ -163,7 +163,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             report.text = [f"Wrote {escape(str(output))}: {wanted}, {size(written)}."]
 
 
-_SUFFIXES = {".ttl": "turtle", ".nq": "nquads", ".jsonld": "jsonld"}
+_SUFFIXES = {".ttl": "turtle", ".nq": "nquads", ".jsonld": "jsonld", ".csv": "csv"}
 
 
 def _format_of(output: Path | None) -> str:

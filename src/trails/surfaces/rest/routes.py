@@ -150,6 +150,7 @@ _EXPORTS: Final = {
     "turtle": "text/turtle",
     "nquads": "application/n-quads",
     "jsonld": "application/ld+json",
+    "csv": "text/csv",
 }
 _CODINGS: Final = {"": "", "identity": "", "gzip": "gzip", "zstd": "zstd"}
 

@@ -257,7 +257,7 @@ def _comparison(lookup: str) -> Lookup:
         c: Compiler, d: TypeDescriptor, f: PredicateDescriptor, value: object
     ) -> CompiledCondition:
         limit = c.value(f, value)
-        if f.type.scalar.kind in {"Vector", "Bool"} or f.target is not None:
+        if f.type.scalar.kind == "Bool" or f.target is not None or encoder(f) is None:
             raise QueryError(f"{f.name} is {f.type}, which has no order for {lookup!r}")
         holds = _COMPARE[lookup]
         key = _encode(f, lookup)(limit)

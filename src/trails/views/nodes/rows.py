@@ -109,41 +109,48 @@ def unseal(handle: str, sealed: bytes) -> bytes:
     return doc
 
 
+_Convert = tuple[str, Callable[..., object], bool]
+"""A field that has to be converted: its name, how, and whether it has several values."""
+
+
 class Docs:
     """Node values ↔ the JSON document of a row."""
 
     def __init__(self, schema: Schema) -> None:
-        self._plain: dict[str, list[tuple[str, Callable[..., object], bool]]] = {}
+        self._held: dict[str, list[_Convert]] = {}
+        self._plain: dict[str, list[_Convert]] = {}
         self._native: dict[str, list[tuple[str, Callable[..., object]]]] = {}
         self._typed: dict[str, _Reader] = {}
         for descriptor in schema.types:
-            plain: list[tuple[str, Callable[..., object], bool]] = []
+            held: list[_Convert] = []
+            plain: list[_Convert] = []
             native: list[tuple[str, Callable[..., object]]] = []
             for field in descriptor.fields:
                 row = field.type.scalar.row
+                restore = None if row is None else row.restore
                 if row is not None and row.plain is not None:
                     plain.append((field.name, row.plain, field.many))
-                restore = None if row is None else row.restore
+                    if row.trusted is None:
+                        held.append(plain[-1])
+                    else:
+                        held.append((field.name, row.lexical, field.many))
+                        restore = row.trusted
                 if field.many:
                     native.append((field.name, tuple if restore is None else _each(restore)))
                 elif restore is not None:
                     native.append((field.name, restore))
+            self._held[descriptor.name] = held
             self._plain[descriptor.name] = plain
             self._native[descriptor.name] = native
             self._typed[descriptor.name] = _Reader(descriptor, native)
 
     def encode(self, type_name: str, values: Mapping[str, object]) -> bytes:
         """Values as stored: the same bytes whichever way they came about."""
-        plain = self._plain[type_name]
-        if plain:
-            values = dict(values)
-            for name, convert, many in plain:
-                value = values.get(name)
-                if value is not None:
-                    values[name] = (
-                        [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
-                    )
-        return msgspec.json.encode(values, order="deterministic")
+        return _encode(values, self._held[type_name])
+
+    def encode_plain(self, type_name: str, values: Mapping[str, object]) -> bytes:
+        """Values in their JSON form, as everybody else reads them."""
+        return _encode(values, self._plain[type_name])
 
     def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
         """Values as the engine uses them."""
@@ -158,6 +165,18 @@ class Docs:
             if value is not None:
                 values[name] = restore(value)
         return values
+
+
+def _encode(values: Mapping[str, object], converts: list[_Convert]) -> bytes:
+    if converts:
+        values = dict(values)
+        for name, convert, many in converts:
+            value = values.get(name)
+            if value is not None:
+                values[name] = (
+                    [convert(item) for item in value] if many else convert(value)  # type: ignore[attr-defined]
+                )
+    return msgspec.json.encode(values, order="deterministic")
 
 
 def docs_of(schema: Schema) -> Docs:

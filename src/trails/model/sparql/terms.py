@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from trails.model.iris import RDF_TYPE, Names
-from trails.model.sparql import Token
+from trails.model.sparql.tokens import Token
 from trails.model.types import PredicateDescriptor, Schema
 
 Role = Literal["class", "predicate", "term"]

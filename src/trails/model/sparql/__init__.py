@@ -1,0 +1,1 @@
+"""SPARQL texts: their tokens, and the classes and fields that they name."""
