@@ -289,7 +289,7 @@ def project_instructions(
     lines += _list_tools(own)
     if change:
         lines.append(" ".join(change))
-    return "\n".join([*lines, _ERRORS])
+    return "\n".join([*lines, _ANSWERS, _ERRORS])
 
 
 _WHAT: Final = (
@@ -323,6 +323,11 @@ _CHANGE: Final[_Texts] = (
         frozenset({"branch_create", "branch_merge"}),
         "To try something first, branch_create, pass branch to each call, then branch_merge.",
     ),
+)
+_ANSWERS: Final = (
+    "Where tools take them: branch is the branch to work on, snapshot a past commit to read at, "
+    "and max_chars the length of the answer. If not everything fits, left_out says what is "
+    "missing, and next is the exact call that continues."
 )
 _ERRORS: Final = (
     "Errors name the field, the value, the rule and what to do next. A failed check lists all "

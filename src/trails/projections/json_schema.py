@@ -236,7 +236,7 @@ def _project_reference(
         "type": "string",
         "format": "iri",
         "trails:node_type": name,
-        "description": f"An existing {name}: IRI, id or key.",
+        "description": f"An existing {name}: its IRI, '{name}/id' or key.",
     }
 
 

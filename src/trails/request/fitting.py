@@ -262,7 +262,10 @@ def fit_value(
 
 def fit_failure(failure: Failure, limit: int) -> Failure:
     """A failure whose message and data together have at most ``limit`` characters or so."""
-    data = _decode(_encode(failure.data))
+    try:
+        data = _decode(_encode(failure.data))
+    except (TypeError, ValueError, RecursionError):
+        return failure  # the surface reports that it has no JSON form
     if len(failure.message) + _size(data) <= limit:
         return failure
     message, half = failure.message, limit // 2

@@ -120,7 +120,7 @@ BRANCH_LIST: Final = Builtin(
     fields=(
         field("prefix", "How their names start.", default="", max_length=100),
         field("after", "Only those after this one.", max_length=100),
-        field("limit", "", "Int", default=100, min_value=1, max_value=1000),
+        field("limit", "The most to list.", "Int", default=100, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(branches=listed(_BRANCH), optional=CONTINUED),

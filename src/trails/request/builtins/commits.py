@@ -183,7 +183,7 @@ COMMIT_LIST: Final = Builtin(
         field("actor", "Only of this actor.", max_length=256),
         field("node", "Only those that changed this node.", max_length=2000),
         field("after", "From next of the page before.", max_length=100_000),
-        field("limit", "", "Int", default=50, min_value=1, max_value=1000),
+        field("limit", "The most to list.", "Int", default=50, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(commits=listed(_COMMIT), optional=CONTINUED),

@@ -173,8 +173,8 @@ GRAPH_LOAD: Final = Builtin(
     ),
     fields=(
         field("data", "The text to load.", required=True),
-        field("format", "", default="ndjson", one_of=list(FORMATS)),
-        field("mode", "", default="merge", one_of=get_args(Mode)),
+        field("format", "Of data.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "See above.", default="merge", one_of=get_args(Mode)),
         field("type", "For csv: the type.", max_length=100),
         field("branch", "", default="main", max_length=100),
         field(
