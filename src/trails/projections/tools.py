@@ -148,12 +148,14 @@ def _project_instance(name: str, declared: TypeLookup) -> Document:
 
 def _project_shown(field: PredicateDescriptor, declared: TypeLookup) -> Document:
     """The type of a member of a result."""
+    scalar = field.type.scalar
     if field.many:
         return {"type": "array"}
-    document = project_value(field.type.scalar, declared) if field.type.kind != OBJECT else {}
+    if scalar.kind == OBJECT:
+        return {"type": ["object", "null"]}
+    plain = project_value(ValueType(scalar.kind, scalar.target, scalar.dimension), declared)
     # An instance that was never saved may lack required fields.
-    kind = "object" if field.type.kind == OBJECT else document.get("type")
-    return {} if kind is None else {"type": [kind, "null"]}
+    return {"type": [plain["type"], "null"]} if "type" in plain else {}
 
 
 def outline_output(schema: Mapping[str, object]) -> Document:

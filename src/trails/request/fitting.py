@@ -337,18 +337,18 @@ class _Cuts:
         return short
 
     def _list(self, items: list[object], room: int, path: Path) -> list[object]:
+        """Few items share the room; of many, the first are kept."""
+        if (room - 2) // len(items) >= _FAIR:
+            granted = _share([_size(each) + 1 for each in items], room - 2)
+            return [self.value(each, granted[at] - 1, (*path, at)) for at, each in enumerate(items)]
         kept: list[object] = []
         left = room - 2
-        for at, item in enumerate(items):
-            size = _size(item) + 1
-            if size > left:
-                if not kept and left > _LEAST:
-                    kept.append(self.value(item, left, (*path, at)))
+        for item in items:
+            left -= _size(item) + 1
+            if left < 0:
                 break
             kept.append(item)
-            left -= size
-        if len(kept) < len(items):
-            self.noted.append(Cut(path, len(kept), len(items), "items"))
+        self.noted.append(Cut(path, len(kept), len(items), "items"))
         return kept
 
     def dictionary(self, members: dict[str, object], room: int, path: Path) -> dict[str, object]:
@@ -356,16 +356,10 @@ class _Cuts:
         left = room - 2 - sum(_size(name) + 2 for name in members)
         if left < 0:
             return self._first_members(members, room, path)
-        granted: dict[str, int] = {}
-        sizes = {name: _size(value) for name, value in members.items()}
-        for count, name in enumerate(sorted(sizes, key=sizes.__getitem__)):
-            granted[name] = min(sizes[name], left // (len(sizes) - count))
-            left -= granted[name]
+        granted = _share([_size(each) for each in members.values()], left)
         return {
-            name: value
-            if granted[name] >= sizes[name]
-            else self.value(value, granted[name], (*path, name))
-            for name, value in members.items()
+            name: self.value(value, granted[at], (*path, name))
+            for at, (name, value) in enumerate(members.items())
         }
 
     def _first_members(
@@ -381,6 +375,19 @@ class _Cuts:
             left -= size
         self.noted.append(Cut(path, len(kept), len(members), "members"))
         return kept
+
+
+_FAIR: Final = 60
+"""Characters for each item of a list, below which the last items are left out instead."""
+
+
+def _share(sizes: Sequence[int], room: int) -> list[int]:
+    """The room for each: small ones get what they need, large ones an equal part of the rest."""
+    granted, left = list(sizes), room
+    for count, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        granted[at] = min(sizes[at], left // (len(sizes) - count))
+        left -= granted[at]
+    return granted
 
 
 def cut_text(text: str, length: int) -> str:

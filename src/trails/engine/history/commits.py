@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from trails.engine.graph.ancestry import Path
-from trails.engine.graph.changes import Net, count_changes, net_between, net_changes, show_changes
+from trails.engine.graph.changes import Net, count_changes, net_changes, show_changes
 from trails.engine.graph.graph import Graph
 from trails.engine.visibility.refs import RefResolver
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import NotFoundError, QueryError
+from trails.model.caches import BoundedCache
 from trails.model.history import GENESIS, Commit, CommitDetail, CommitPage, CommitQuery, Difference
 from trails.model.iris import HANDLE_PREFIX
 from trails.model.nodes import make_handle
@@ -196,7 +198,7 @@ def show_commit(
     if not large and visible_history is not None:
         net = visible_history.changes(found)
     elif not large:
-        net = net_changes(graph, Path((), (found,)))
+        net = _net(graph, Path((), (found,)))
     shown = _difference(graph, net, commit.first_parent, commit.id, limit, after)
     if large:
         shown = msgspec.structs.replace(shown, truncated=True)
@@ -229,11 +231,30 @@ def diff(
     refs = refs or RefResolver(graph)
     first, last = refs.resolve(start).commit, refs.resolve(end).commit
     between = (
-        net_between(graph, first, last)
+        _net(graph, graph.ancestry.path(first, last))
         if visible_history is None
         else visible_history.between(first, last)
     )
     return _difference(graph, between, first, last, limit, after)
+
+
+_nets: Final[WeakKeyDictionary[Graph, BoundedCache[tuple[str, ...], Net]]] = WeakKeyDictionary()
+_KEPT: Final = 4
+"""Differences that are kept for each graph, because large ones are read page by page."""
+_LARGE: Final = 200_000
+"""Statements of a difference that is too large to be kept."""
+
+
+def _net(graph: Graph, path: Path) -> Net:
+    """The net effect of a way through the log; not to be changed by the caller."""
+    if sum(each.added + each.removed for each in (*path.undo, *path.redo)) > _LARGE:
+        return net_changes(graph, path)
+    kept = _nets.setdefault(graph, BoundedCache(_KEPT))
+    key = (*(each.id for each in path.undo), "", *(each.id for each in path.redo))
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = net_changes(graph, path)
+    return found
 
 
 def _difference(
