@@ -9,6 +9,7 @@ from functools import partial
 from trails import __version__
 from trails.app.app import App
 from trails.app.upkeep import examine_served
+from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import everybody
 from trails.errors import TrailsError
 from trails.model.actors import Actor
@@ -47,6 +48,9 @@ def kernel_of(
                 watches=budgets.watches,
                 spool=budgets.spool_mb << 20,
             ),
+            exports=ExportLimits(
+                settings.graphs[graph].export_hours, budgets.exports, budgets.export_mb << 20
+            ),
             doctor=partial(examine_served, app, graph),
         ),
     )
@@ -71,7 +75,9 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
 
     def _open(self, graph: str) -> Kernel | Failure:
         try:
-            return kernel_of(self._app, graph, self._is_current)
+            kernel = kernel_of(self._app, graph, self._is_current)
+            exports_of(self._app.graph(graph)).resume()
+            return kernel
         except TrailsError as error:
             return Failure("semantic", error.code, error.message, error.data)
 

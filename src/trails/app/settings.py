@@ -201,6 +201,10 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Open watches."""
     spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
     """Bytes on disk of its running uploads and loads."""
+    exports: Annotated[int, msgspec.Meta(ge=0)] = 20
+    """Exports that it has on disk, for an actor with a credential."""
+    export_mb: Annotated[int, msgspec.Meta(ge=0)] = 4096
+    """Their size together."""
     write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
     """Seconds that one write may block other writers, for an actor with a credential."""
     write_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 10
@@ -214,6 +218,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     base_iri: str = ""
     idempotency_days: Positive = KEEP_DAYS
     """How long a retry with the same idempotency key returns the first outcome."""
+    export_hours: Positive = 24
+    """How long the file of an export is kept."""
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
 

@@ -20,7 +20,7 @@ class Q:
 
     __slots__ = ("tree",)
 
-    def __init__(self, *parts: Q, **conditions: object) -> None:
+    def __init__(self, /, *parts: Q, **conditions: object) -> None:
         trees = [part.tree for part in parts] + [
             _condition(name, value) for name, value in conditions.items()
         ]

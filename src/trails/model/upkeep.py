@@ -29,6 +29,8 @@ class Cleaned(msgspec.Struct, frozen=True):
     archives: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
     """Scratch folders of sandboxes that crashed."""
+    exports: tuple[str, ...] = ()
+    """Exports that had expired."""
     dry_run: bool = False
 
 

@@ -18,6 +18,7 @@ from typing import Final, Literal, Self
 
 import msgspec
 
+from trails.engine.evidence.exports import ExportLimits
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
@@ -255,5 +256,6 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     judge: Judge = ALLOW_ALL
     """Decides what actors may do on the graph."""
     budget: Budget = Budget()
+    exports: ExportLimits = ExportLimits()
     doctor: Callable[[], Report] | None = None
     """Examines the graph and its folder; None: only the graph is examined."""

@@ -146,7 +146,7 @@ class Dispatch:
         source = entry.source
         if isinstance(source, Capability):
             call.note = describe_cost(source, call, body)
-        if request.max_chars is not None:
+        if request.max_chars is not None and "max_chars" not in entry.arguments.names:
             body = fit(result, body, request.max_chars, _again(request, len(body)))
         if len(body) > largest:
             raise LimitError(

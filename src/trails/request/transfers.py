@@ -25,16 +25,25 @@ from trails.errors import BudgetError
 from trails.log.storage import storage_errors
 from trails.model.actors import Actor, is_limited
 from trails.model.results import Failure, Outcome
-from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.projections.tools import BRANCH, MAX_CHARS, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import READER, Builtin, ToolContext, field
+from trails.request.builtins.exports import (
+    EXPORT_RECORDS,
+    check_done,
+    content_type,
+    file_name,
+    find_export,
+)
 from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry, of_queries
 from trails.request.threads import Threads
 
 _BLOCK: Final = 1 << 20
+_SOON: Final = 0.25
+"""Seconds for which the file of an export that is almost finished is waited for."""
 
 
 async def spool(body: AsyncIterator[bytes], suffix: str, folder: Path | None) -> Path:
@@ -94,6 +103,59 @@ def _export(
 ) -> object:
     opened.append(tool.service.export(ctx, format, type))
     return {}
+
+
+class ExportContent(msgspec.Struct, frozen=True, eq=False):
+    """The file of a finished export."""
+
+    name: str
+    media_type: str
+    size: int
+    sha256: str
+    open: Callable[[int, int], Blocks]
+    hold: Callable[[], AdmissionSlot]
+
+    def read(self, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """The bytes from a start up to an end; it counts as a call until the last block."""
+        return _held(self.hold(), stream(self.open(start, end)))
+
+
+def _content(
+    tool: ToolContext,
+    ctx: GraphContext,
+    *,
+    opened: list[ExportContent],
+    hold: Callable[[], AdmissionSlot],
+    export: str,
+) -> object:
+    exports, found = find_export(tool, ctx, export)
+    found.ended.wait(_SOON)
+    check_done(found)
+    files = found.files
+    opened.append(
+        ExportContent(
+            file_name(found),
+            content_type(found),
+            files.last.bytes,
+            "" if files.outcome is None else files.outcome.sha256,
+            partial(exports.read, found),
+            hold,
+        )
+    )
+    return {}
+
+
+CONTENT: Final = Builtin(
+    name=EXPORT_RECORDS.name,
+    title=EXPORT_RECORDS.title,
+    description="The file of an export.",
+    fields=(field("export", "Its handle.", required=True, max_length=100),),
+    output={"type": "object"},
+    hints=READER,
+    action=EXPORT_RECORDS.action,
+    kind="export",
+    run=_content,
+)
 
 
 EXPORT: Final = Builtin(
@@ -184,10 +246,11 @@ class Transfers:
         self._bounded = {
             each.name: builtin_entry(each, tool, builtin_gate(each, graph))
             for each in OPERATIONS
-            if each.routes
+            if each.routes and MAX_CHARS in each.controls
         }
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
+        self._content = builtin_entry(CONTENT, tool, builtin_gate(CONTENT, graph))
 
     @property
     def uri(self) -> str:
@@ -199,8 +262,8 @@ class Transfers:
 
         With ``max_chars`` it is what the tool of that name answers.
         """
-        bounded = arguments.get("max_chars") is not None
-        entry = (self._bounded if bounded else self._records)[name]
+        bounded = self._bounded.get(name) if arguments.get("max_chars") is not None else None
+        entry = bounded or self._records[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
             entry = _replace(entry, gate=gate)
@@ -237,6 +300,14 @@ class Transfers:
         if isinstance(outcome, Failure):
             return outcome
         return _held(self._admission.hold(actor.name), stream(opened[0]))
+
+    async def content(self, actor: Actor, export: str) -> ExportContent | Failure:
+        """The file of a finished export, of which parts can be read."""
+        opened: list[ExportContent] = []
+        hold = partial(self._admission.hold, actor.name)
+        entry = _given(self._content, opened=opened, hold=hold)
+        outcome = await self._perform(actor, entry, {"export": export})
+        return outcome if isinstance(outcome, Failure) else opened[0]
 
 
 class Spooled:

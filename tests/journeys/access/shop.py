@@ -195,20 +195,21 @@ ACTORS = {
 ALWAYS = frozenset({"graph_health", "trails_meta_ping"})
 READING = frozenset({"branch_list", "commit_get", "commit_list", "graph_snapshot", "schema_get"})
 QUERYING = frozenset({"graph_query"})
+EXPORTING = frozenset({"export_records"})
 CHANGING = frozenset({"graph_load", "graph_mutate"})
 BRANCHING = frozenset({"branch_create", "branch_delete", "branch_merge"})
 OWN = frozenset({"tasks.count", "tasks.add", "people.show"})
 EVERYTHING = (
-    *(ALWAYS | READING | QUERYING | CHANGING | BRANCHING | OWN | set(QUERIES)),
+    *(ALWAYS | READING | EXPORTING | QUERYING | CHANGING | BRANCHING | OWN | set(QUERIES)),
     "canary.open",
 )
 LISTED = {
     "admin": frozenset(EVERYTHING),
-    "reader": ALWAYS | READING | QUERYING | {"task_titles"},
+    "reader": ALWAYS | READING | EXPORTING | QUERYING | {"task_titles"},
     "writer": ALWAYS | READING | QUERYING | CHANGING | BRANCHING,
     "asker": ALWAYS | {"task_titles", "task_rename"},
     "runner": ALWAYS | {"tasks.count"},
-    "clerk": ALWAYS | READING | CHANGING | OWN | {"task_titles", "task_rename"},
+    "clerk": ALWAYS | READING | EXPORTING | CHANGING | OWN | {"task_titles", "task_rename"},
     "nobody": ALWAYS,
 }
 """The tools of each, with the scope runtime."""

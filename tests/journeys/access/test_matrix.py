@@ -139,6 +139,7 @@ PROBES = [
     _tool("graph_query", READS, branch=..., query=QUERY),
     _tool("commit_list", READS, branch=...),
     _tool("commit_get", READS, commit=...),
+    _tool("export_records", EXPORTS, branch=...),
     _tool("graph_mutate", CHANGES, branch=..., operations=[]),
     _tool("graph_load", CHANGES, branch=..., data=""),
     _tool("branch_merge", MERGED, source=..., target="agents/ada", dry_run=True),
@@ -150,6 +151,7 @@ PROBES = [
     _path("GET", "/kg/Task?branch={}", READS),
     _path("GET", "/kg/Task/T-1?branch={}", READS),
     _path("GET", "/export?branch={}", EXPORTS),
+    _path("POST", "/export", EXPORTS, {"branch": ...}),
     _path(
         "POST",
         "/query",

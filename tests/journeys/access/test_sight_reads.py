@@ -16,6 +16,8 @@ from tests.journeys.access.hidden_parts import (
     twins,
 )
 
+from trails.engine.evidence.export_files import ExportRequest
+from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.session.context import GraphContext
 from trails.engine.transfer.files import FORMATS, export_checkout
 from trails.engine.upkeep.maintenance import measure
@@ -126,6 +128,8 @@ def questions(rows: list[Row]) -> Iterator[tuple[object, Question]]:
     for format in FORMATS:
         for types in ((), ("Person",), ("Knows", "Note"), ("Nope",)):
             yield (format, types), lambda ctx, f=format, t=types: exported(ctx, f, t)
+    for request in EXPORTS:
+        yield request, lambda ctx, r=request: exported_as_job(ctx, r)
     yield "labels", labels
     yield "json-ld", documents
 
@@ -140,6 +144,31 @@ def exported(ctx: GraphContext, format: str, types: tuple[str, ...]) -> bytes:
     """A file."""
     graph = ctx._graph
     return b"".join(export_checkout(graph, ctx.checkout, format, types, ctx.kg.schema_filter))
+
+
+EXPORTS = (
+    ExportRequest(),
+    ExportRequest(format="turtle", types=("Person",)),
+    ExportRequest(format="csv", types=("Person", "Note")),
+    ExportRequest(types=("Person",), fields=("age", "name")),
+    ExportRequest(types=("Person",), fields=("age",), where={"age__gte": 1}),
+    ExportRequest(types=("Person",), where={"boss__name": "x"}),
+    ExportRequest(types=("Knows",), where={"source__age__isnull": True}),
+    ExportRequest(types=("Employee",), where={"badge": "b1"}),
+    ExportRequest(types=("Nope",)),
+)
+
+
+def exported_as_job(ctx: GraphContext, request: ExportRequest) -> object:
+    """The file of a job, and all that its status says of the records."""
+    manager = exports_of(ctx._graph)
+    export = manager.start(ctx, request, ExportLimits(), limited=False)
+    assert manager.find(ctx.actor, export.spec.handle, ctx.access, lambda _: True) is export
+    assert export.ended.wait(60)
+    status = export.describe()
+    for name in ("export", "commit", "created", "expires"):
+        del status[name]
+    return status, b"".join(manager.read(export, 0, export.files.last.bytes))
 
 
 def labels(ctx: GraphContext) -> object:

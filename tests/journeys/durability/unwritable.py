@@ -201,7 +201,7 @@ def error_caught_in_a_transaction(project: Path) -> None:
 
     def fill_the_cache() -> None:
         for number in range(2_000):
-            item_type(code=f"big-{number}", value=1, text="x" * 200_000).save(ctx)
+            item_type(code=f"big-{number}", value=1, text=f"{number:5}" * 40_000).save(ctx)
 
     with pytest.raises(TransactionError, match="rolled back"):
         go_on_regardless()

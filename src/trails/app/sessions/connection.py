@@ -130,9 +130,11 @@ class ServerConnection:
         with self._answer("POST", path, query, blocks, given) as response:
             return response.read()
 
-    def receive(self, path: str, query: Mapping[str, object]) -> Generator[bytes, None, None]:
+    def receive(
+        self, path: str, query: Mapping[str, object], headers: Mapping[str, str] | None = None
+    ) -> Generator[bytes, None, None]:
         """Yield a stream; raise an error if it ends early."""
-        with self._answer("GET", path, query) as response:
+        with self._answer("GET", path, query, headers=headers) as response:
             while block := response.read(_BLOCK):
                 yield block
 

@@ -115,7 +115,16 @@ class LocalGraphClient:
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """Yield a graph as a file."""
-        opened = _checked(self._runner.run(self._kernel.transfers.export(self._actor, arguments)))
+        opening = self._kernel.transfers.export(self._actor, arguments)
+        yield from self._blocks(_checked(self._runner.run(opening)))
+
+    def content(self, export: str, start: int) -> Generator[bytes, None, None]:
+        """Yield the file of a finished export from a byte on."""
+        opening = self._kernel.transfers.content(self._actor, export)
+        found = _checked(self._runner.run(opening))
+        yield from self._blocks(found.read(start, found.size))
+
+    def _blocks(self, opened: AsyncGenerator[bytes, None]) -> Generator[bytes, None, None]:
         try:
             while block := self._runner.run(_next(opened)):
                 yield block
@@ -232,6 +241,11 @@ class RemoteGraphClient:
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """Yield a graph as a file."""
         return self._connection.receive(f"{self._root}/export", arguments)
+
+    def content(self, export: str, start: int) -> Generator[bytes, None, None]:
+        """Yield the file of a finished export from a byte on."""
+        path = f"{self._root}/export/{quote(export, safe='')}/content"
+        return self._connection.receive(path, {}, {"Range": f"bytes={start}-"})
 
 
 def _place(view: ReadState) -> dict[str, object]:

@@ -73,6 +73,9 @@ class GraphClient(Protocol):
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]: ...
 
+    def content(self, export: str, start: int) -> Generator[bytes, None, None]:
+        """Yield the file of a finished export from a byte on."""
+
 
 class _Branch(msgspec.Struct):
     branch: BranchInfo
@@ -190,6 +193,10 @@ class CommandSession:
     ) -> Generator[bytes, None, None]:
         """Yield a graph as a file, in blocks."""
         return self._client.export({"format": format, "type": list(types), **_place(view)})
+
+    def content(self, export: str, start: int) -> Generator[bytes, None, None]:
+        """Yield the file of a finished export from a byte on."""
+        return self._client.content(export, start)
 
     def _record(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
         given = {key: value for key, value in arguments.items() if value is not None}

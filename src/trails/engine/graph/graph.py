@@ -137,6 +137,8 @@ class Graph:
         self.edge_ends: dict[str, tuple[str, ...]] = {}
         """Edge → what it joins, where that had to be looked up."""
         self.views: list[View[Checkout]] = []
+        self.before_closing: list[Callable[[], None]] = []
+        """Ends work that reads this graph in threads of its own."""
         with ExitStack() as opened:
             self.activities = Activities(
                 self.log,
@@ -505,3 +507,5 @@ class Graph:
             for view in reversed(self.views):
                 stack.callback(view.close)
             stack.callback(self.activities.close)
+            for end in self.before_closing:
+                stack.callback(end)

@@ -257,6 +257,19 @@ class GraphSession:
 
         return self._select(run)
 
+    def page_by_handle(
+        self, selection: Selection, type_name: str, after: str, limit: int, size: int
+    ) -> Found:
+        """Matching records of exactly one type, in the order of handles, from a handle on.
+
+        At most ``limit`` of them, or about ``size`` bytes; ``next`` is the handle to go on after.
+        This order, unlike that of other pages, is the same after the index was rebuilt.
+        """
+        settled = self._asked(selection)
+        return self._select(
+            lambda selector: selector.by_handle(settled, type_name, after, limit, size)
+        )
+
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
         """Refuse fields that a type does not have."""
         for name in fields:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.evidence.exports import exports_of
 from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
@@ -35,15 +36,23 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
         names = tuple(path.name for path in folders)
         if dry_run:
             snapshots = tuple(make_room(graph, keep, 2**62, dry_run=True))
-            count, runs = graph.activities.archivable(), _sweep_runs(graph, dry_run=True)
-            return Cleaned(snapshots, names, 0, 0, activities=count, runs=runs, dry_run=True)
+            return Cleaned(
+                snapshots,
+                names,
+                0,
+                0,
+                activities=graph.activities.archivable(),
+                runs=_sweep_runs(graph, dry_run=True),
+                exports=_sweep_exports(graph, dry_run=True),
+                dry_run=True,
+            )
         snapshots = tuple(make_room(graph, keep, 2**62))
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
         rows = sum(view.clean() for view in graph.views)
     # The log has its own lock: the rest is done in steps, between which others can write.
     archives = graph.activities.archive()
-    runs = _sweep_runs(graph)
+    runs, exports = _sweep_runs(graph), _sweep_exports(graph)
     graph.log.give_back_space()
     return Cleaned(
         snapshots,
@@ -53,6 +62,7 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
         activities=sum(each.count for each in archives),
         archives=tuple(each.name for each in archives),
         runs=runs,
+        exports=exports,
     )
 
 
@@ -70,10 +80,10 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
     snapshots = [path for path in found if path.name not in in_use]
     folders = _unreachable(graph)
     gone = tuple(path.name for path in folders if path.parent.name != "snapshots")
-    runs = _sweep_runs(graph, dry_run=dry_run)
+    runs, exports = _sweep_runs(graph, dry_run=dry_run), _sweep_exports(graph, dry_run=dry_run)
     if dry_run:
         found_names = tuple(path.name for path in snapshots)
-        return Cleaned(found_names, gone, 0, 0, runs=runs, dry_run=True)
+        return Cleaned(found_names, gone, 0, 0, runs=runs, exports=exports, dry_run=True)
     for path in (*snapshots, *folders):
         shutil.rmtree(path, ignore_errors=True)
     return Cleaned(
@@ -82,7 +92,13 @@ def remove_files(graph: Graph, *, dry_run: bool = False) -> Cleaned:
         0,
         max(0, before - _size(graph)),
         runs=runs,
+        exports=exports,
     )
+
+
+def _sweep_exports(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:
+    """Delete exports that have expired."""
+    return tuple(exports_of(graph).sweep(dry_run=dry_run))
 
 
 def _sweep_runs(graph: Graph, *, dry_run: bool = False) -> tuple[str, ...]:

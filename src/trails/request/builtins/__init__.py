@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trails.request.builtins import branches, commits, graph, queries, writes
+from trails.request.builtins import branches, commits, exports, graph, queries, writes
 from trails.request.builtins.declare import Builtin
 
 OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
@@ -12,6 +12,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
         (
             *branches.BUILTINS,
             *commits.BUILTINS,
+            *exports.BUILTINS,
             *graph.BUILTINS,
             *queries.BUILTINS,
             *writes.BUILTINS,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+from rich.progress import DownloadColumn
 
 from trails.errors import NotFoundError, QueryError
-from trails.files import replacing
 from trails.model.texts import count
 from trails.model.writes import LoadRequest, LoadResult
+from trails.surfaces.cli.downloads import Download, progress_bar, read_conditions
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -30,8 +29,8 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, Terminal, data_output
-from trails.surfaces.cli.values import as_commit, short, size
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.values import as_commit, short
 
 
 class LoadMode(StrEnum):
@@ -106,7 +105,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 operations.open(
                     place_of(project, server), graph, report.progress, declared=True
                 ) as session,
-                _bar("reading", shown=not as_json) as progress,
+                progress_bar("reading", DownloadColumn(), shown=not as_json) as progress,
             ):
                 done = session.load(request, progress)
             report.value = done
@@ -132,6 +131,33 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 "--output", "-o", help="The file to write.", show_default="standard output"
             ),
         ] = None,
+        where: Annotated[
+            list[str] | None,
+            typer.Option(
+                help="Only records with this value, of the types given; repeatable. "
+                "FIELD__gte and other lookups compare; a value may be JSON.",
+                metavar="FIELD=VALUE",
+            ),
+        ] = None,
+        fields: Annotated[
+            list[str] | None,
+            typer.Option("--field", help="Only this field, and the key; repeatable."),
+        ] = None,
+        escape_formulas: Annotated[
+            bool,
+            typer.Option(
+                "--escape-formulas", help="For csv: put ' before texts that a spreadsheet runs."
+            ),
+        ] = False,
+        job: Annotated[
+            bool, typer.Option("--job", help="Write it as a job, which can be resumed.")
+        ] = False,
+        resume: Annotated[
+            str | None, typer.Option(help="Continue with an export.", metavar="HANDLE")
+        ] = None,
+        discard: Annotated[
+            str | None, typer.Option(help="Delete an export.", metavar="HANDLE")
+        ] = None,
         branch: BranchOption = "main",
         snapshot: SnapshotOption = None,
         project: FolderOption = None,
@@ -139,28 +165,44 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """Export a branch or snapshot to a file that 'trails load' can read."""
+        """Export a branch or snapshot to a file.
+
+        With --where, --field, --escape-formulas or --job the file is written by a job. A job
+        that is interrupted loses nothing: --resume continues it.
+        """
         with Reporting(as_json=as_json) as report:
-            if as_json and output is None:
+            if as_json and output is None and discard is None:
                 raise QueryError(
                     "--json requires --output, because the export goes to standard output"
                 )
             wanted = format or _format_of(output)
-            with (
-                operations.open(
-                    place_of(project, server), graph, report.progress, declared=False
-                ) as session,
-                closing(session.export(ReadState(branch, snapshot), wanted, types or [])) as blocks,
-            ):
-                if output is None:
-                    write = data_output()
-                    for block in blocks:
-                        write(block)
-                    sys.stdout.flush()
-                    return
-                written = _write(output, blocks)
-            report.value = {"file": str(output), "format": wanted, "bytes": written}
-            report.text = [f"Wrote {escape(str(output))}: {wanted}, {size(written)}."]
+            with operations.open(
+                place_of(project, server), graph, report.progress, declared=False
+            ) as session:
+                download = Download(session, report, output)
+                if discard is not None:
+                    report.value = session.record(
+                        "export_records", {"export": discard, "discard": True}
+                    )
+                    report.text = [f"Discarded {escape(discard)}."]
+                elif resume is not None:
+                    download.follow({"export": resume})
+                elif job or where or fields or escape_formulas:
+                    place = {"branch": branch} if snapshot is None else {"snapshot": snapshot}
+                    download.follow(
+                        {
+                            "format": wanted,
+                            "types": types or [],
+                            "where": read_conditions(where or []),
+                            "fields": fields or [],
+                            "escape_formulas": escape_formulas,
+                            **place,
+                        }
+                    )
+                else:
+                    view = ReadState(branch, snapshot)
+                    with closing(session.export(view, wanted, types or [])) as blocks:
+                        download.write(blocks, wanted)
 
 
 _SUFFIXES = {".ttl": "turtle", ".nq": "nquads", ".jsonld": "jsonld", ".csv": "csv"}
@@ -168,12 +210,6 @@ _SUFFIXES = {".ttl": "turtle", ".nq": "nquads", ".jsonld": "jsonld", ".csv": "cs
 
 def _format_of(output: Path | None) -> str:
     return "ndjson" if output is None else _SUFFIXES.get(output.suffix.lower(), "ndjson")
-
-
-def _write(output: Path, blocks: Iterable[bytes]) -> int:
-    """Write a file completely or not at all; a new file is private to this user."""
-    with replacing(output) as file:
-        return sum(file.write(block) for block in blocks)
 
 
 def _describe(done: LoadResult) -> str:
@@ -185,21 +221,3 @@ def _describe(done: LoadResult) -> str:
     if done.commit is None:
         return f"Nothing changed {on}: {count(done.nodes, 'node')} read."
     return f"Committed {short(done.commit)} {on}: {count(done.nodes, 'node')} loaded{deleted}."
-
-
-@contextmanager
-def _bar(text: str, *, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error, if that is a terminal."""
-    console = Terminal(stderr=True)
-    if not shown or not console.is_terminal:
-        yield _silent
-        return
-    described = TextColumn("… {task.description}", style="dim", markup=False)
-    columns = (described, BarColumn(), DownloadColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(text, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _silent(done: int, total: int | None) -> None:
-    del done, total

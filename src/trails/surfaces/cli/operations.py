@@ -184,6 +184,9 @@ class Session(Protocol):
     ) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
 
+    def content(self, export: str, start: int) -> Generator[bytes, None, None]:
+        """The file of a finished export from a byte on, in blocks."""
+
 
 class ServeCommand(Protocol):
     """The work behind ``serve``."""

@@ -314,6 +314,8 @@ def add_upkeep_commands(cli: typer.Typer, operations: Operations) -> None:
                     f"{count(len(found.folders), 'folder')} of deleted branches, "
                     f"scratch space of {count(len(found.runs), 'killed server')}"
                 )
+                if found.exports:
+                    what += f", {count(len(found.exports), 'expired export')}"
                 verb = "would remove" if dry_run else "removed"
                 report.text.append(f"[bold]{escape(name)}[/]: {verb} {what}.")
                 moved = count(found.activities, "activity", "activities")

@@ -44,6 +44,32 @@ class TransferBackend(Protocol):
     ) -> AsyncGenerator[bytes, None] | Failure:
         """A branch or snapshot as a file, in blocks."""
 
+    async def content(self, actor: Actor, export: str) -> ExportedFile | Failure:
+        """The file of a finished export."""
+
+
+class ExportedFile(Protocol):
+    """The file of a finished export."""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is saved."""
+
+    @property
+    def media_type(self) -> str:
+        """Its media type."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    @property
+    def sha256(self) -> str:
+        """Its digest, in hexadecimal."""
+
+    def read(self, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        """The bytes from a start up to an end, in blocks."""
+
 
 class RestBackend(Protocol):
     """One graph. Every method is called on the event loop and raises nothing but cancellation."""

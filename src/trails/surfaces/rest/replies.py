@@ -38,6 +38,7 @@ BY_CODE: Final[dict[str, int]] = {
     "schema_mismatch": 409,
     "too_large": 413,
     "media_type": 415,
+    "range": 416,
     "capability": 422,
     "limit": 422,
     "busy": 503,

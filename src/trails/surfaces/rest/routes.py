@@ -33,7 +33,7 @@ from trails.surfaces.rest.bodies import (
     without_tokens,
     wrong_type,
 )
-from trails.surfaces.rest.replies import JSON, Refused, refuse_http, refused, reply
+from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
     Graphs,
     Handler,
@@ -213,12 +213,62 @@ async def export(call: RestCall) -> Response:
     return StreamingResponse(found, media_type=_EXPORTS.get(str(given["format"])))
 
 
+async def export_content(call: RestCall) -> Response:
+    """The file of an export, or a range of it (RFC 9110, section 14)."""
+    found = await call.backend.transfers.content(call.actor, call.part("export"))
+    if isinstance(found, Failure):
+        raise Refused(found)
+    given, tag = call.request.headers, f'"{found.sha256}"'
+    headers = {
+        "ETag": tag,
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f'attachment; filename="{found.name}"',
+    }
+    if tag in given.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    start, end, status = 0, found.size, 200
+    if given.get("if-range", tag) == tag:
+        wanted = read_range(given.get("range", ""), found.size)
+        if wanted is not None:
+            start, end, status = *wanted, 206
+            if start >= end:
+                headers["Content-Range"] = f"bytes */{found.size}"
+                message = f"The export has {found.size} bytes, and none of them are in this range."
+                return refuse(Failure("semantic", "range", message), headers)
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
+    headers["Content-Length"] = str(end - start)
+    if call.request.method == "HEAD":
+        return Response(status_code=status, headers=headers, media_type=found.media_type)
+    return StreamingResponse(found.read(start, end), status, headers, found.media_type)
+
+
+_RANGE: Final = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))")
+
+
+def read_range(header: str, size: int) -> tuple[int, int] | None:
+    """Start and end of the one range that is asked for; None for all of it.
+
+    A header that is not understood, or has several ranges, is ignored, as the RFC allows.
+    """
+    found = _RANGE.fullmatch(header.strip())
+    if found is None:
+        return None
+    first, last, suffix = found.groups()
+    if suffix is not None:
+        return max(0, size - int(suffix)), size
+    end = size if last is None else min(size, int(last) + 1)
+    if last is not None and int(last) < int(first):
+        return None
+    return int(first), end
+
+
 def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRoute]:
     """All routes; ``lists`` decides who may list the graphs."""
 
     def at(path: str, **handlers: Handler) -> SegmentRoute:
         return graph_route(graphs, path, **handlers)
 
+    declared = operation_routes(OPERATIONS)
     return [
         SegmentRoute("/healthz", Methods({"GET": _health(graphs)})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
@@ -227,8 +277,9 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         at("/capabilities", get=list_capabilities),
         at("/invoke/{name}", post=invoke),
         at("/load", post=load),
-        at("/export", get=export),
-        *(at(f"/{path}", **found) for path, found in operation_routes(OPERATIONS).items()),
+        at("/export", get=export, **declared.pop("export")),
+        at("/export/{export}/content", get=export_content),
+        *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from trails.model.texts import count
 from trails.model.types import Schema
 from trails.views.nodes.file import marks
 from trails.views.nodes.layers import (
@@ -29,13 +30,14 @@ from trails.views.nodes.layers import (
     LayerSql,
     layer_sql_of,
 )
+from trails.views.nodes.long_texts import LongTexts
 from trails.views.nodes.rows import Docs, Extract, all_slots, docs_of, unseal
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
 _UNREADABLE: Final = (
     AttributeError,
-    KeyError,
+    LookupError,
     TypeError,
     ValueError,
     ArithmeticError,
@@ -69,6 +71,11 @@ class States:
         self._types: dict[int, str] = dict(db.execute("SELECT tid, name FROM types"))
         self._slots: dict[str, int] = dict(db.execute("SELECT name, sid FROM slots"))
         self._has_moves = False
+        self.texts: _Texts = LongTexts(), db
+
+    def wrong_texts(self) -> int:
+        """How many long texts are not what was stored."""
+        return self.texts[0].wrong(self._db)
 
     def close(self) -> None:
         """Remove what comparing needed."""
@@ -166,7 +173,7 @@ class States:
         for layer, nid, seq, until, handle, doc, keys in self._versions():
             for digest, names in readers[layer].items():
                 if digest not in known:
-                    known[digest] = _Keys(self._schema_of(digest), self._slots)
+                    known[digest] = _Keys(self._schema_of(digest), self._slots, self.texts)
                 if known[digest].fit(handle, doc, keys):
                     continue
                 place = layer, nid, seq
@@ -211,6 +218,9 @@ class States:
         return False
 
 
+_Texts = tuple[LongTexts, sqlite3.Connection]
+_Sides = tuple[list[bytes], list[bytes]]
+"""The documents of ours, and of the fresh file."""
 _Version = tuple[int, int, int, int | None, str, bytes, list[tuple[int, bytes]]]
 _Row = tuple[Any, ...]
 
@@ -218,8 +228,9 @@ _Row = tuple[Any, ...]
 class _Keys:
     """Which keys a node has under a schema, by the numbers that one file gives to slots."""
 
-    def __init__(self, schema: Schema, numbers: dict[str, int]) -> None:
+    def __init__(self, schema: Schema, numbers: dict[str, int], texts: _Texts) -> None:
         self._docs = docs_of(schema)
+        self._texts = texts
         self._plans: dict[str, list[tuple[Extract, list[int]]]] = {}
         self._wanted: set[int] = set()
         for type_name, slots in all_slots(schema).items():
@@ -236,7 +247,7 @@ class _Keys:
         if not handle:
             return not given
         try:
-            values = self._docs.decode(type_name, unseal(handle, doc))
+            values = self._docs.decode(type_name, unseal(handle, doc), *self._texts)
             return given == {
                 (sid, key)
                 for extract, sids in self._plans[type_name]
@@ -290,6 +301,9 @@ def compare(ours: States, fresh: States) -> Differences:
                 found.problems.append(f"{differing} of {rows} rows of {name} differ from the log")
             if ours.counts(name) != fresh.counts(name):
                 found.problems.append(f"the numbers of nodes of {name} differ from the log")
+    damaged = ours.wrong_texts()
+    if damaged:
+        found.problems.append(f"{count(damaged, 'long text')} can't be read, or changed")
     wrong = list(ours.wrong_keys())
     if wrong:
         shown = ", ".join(wrong[:_SHOWN])
@@ -305,13 +319,13 @@ def _compare_whole(ours: States, fresh: States, name: str, docs: Docs) -> tuple[
         ((handle, 1, doc) for handle, doc in fresh.documents(name)),
         key=itemgetter(0, 1),
     )
-    rows = differing = 0
+    rows, differing, readers = 0, 0, (ours.texts, fresh.texts)
     for handle, some in groupby(parts, key=itemgetter(0)):
-        sides: tuple[list[bytes], list[bytes]] = [], []
+        sides: _Sides = [], []
         for _, side, doc in some:
             sides[side].append(doc)
         rows += 1
-        differing += not _same(handle, *sides, docs)
+        differing += not _same(handle, sides, docs, readers)
     return rows, differing
 
 
@@ -321,25 +335,27 @@ def _compare_between(
     """The same of a state whose neighbour has been compared."""
     handles = ours.between(neighbour, name) | fresh.between(neighbour, name)
     mine, theirs = ours.find(name, handles), fresh.find(name, handles)
-    differing = sum(not _same(each, mine[each], theirs[each], docs) for each in handles)
+    readers = ours.texts, fresh.texts
+    differing = sum(not _same(each, (mine[each], theirs[each]), docs, readers) for each in handles)
     return len(handles), differing
 
 
-def _same(handle: str, mine: list[bytes], theirs: list[bytes], docs: Docs) -> bool:
+def _same(handle: str, sides: _Sides, docs: Docs, readers: tuple[_Texts, _Texts]) -> bool:
     """Whether documents are equal, or mean the same under the types of a state."""
+    mine, theirs = sides
     if mine == theirs:
         return True
     if len(mine) != len(theirs):
         return False
     type_name = handle.partition("/")[0]
 
-    def plain(documents: list[bytes]) -> Counter[bytes]:
+    def plain(documents: list[bytes], texts: _Texts) -> Counter[bytes]:
         return Counter(
-            docs.encode(type_name, docs.decode(type_name, unseal(handle, each)))
+            docs.encode(type_name, docs.decode(type_name, unseal(handle, each), *texts))
             for each in documents
         )
 
     try:
-        return plain(mine) == plain(theirs)
+        return plain(mine, readers[0]) == plain(theirs, readers[1])
     except _UNREADABLE:
         return False

@@ -24,9 +24,12 @@ from trails.log.storage import bytes_of, connect, connect_read_only, give_back_s
 from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
+from trails.views.nodes.long_texts import LongTexts
 from trails.views.nodes.rows import DRAFT_TABLES, TABLES, all_slots
 
-INDEX_FORMAT: Final = 4
+INDEX_FORMAT: Final = 5
+_READABLE: Final = {4, INDEX_FORMAT}
+"""Formats that can be used; 4 has no table of long texts, which are in the documents."""
 TYPE_BITS: Final = 44
 """A node number is its type's number, then a counter: a type is one range of rows."""
 
@@ -79,6 +82,8 @@ class NodeFile:
         self.rw_lock = ReadWriteLock()
         self._drafting = ReadWriteLock()
         self._idle: list[sqlite3.Connection] = []
+        self.texts = self._long_texts()
+        """The texts that are too long for documents."""
         self._writing = False
         self.damaged = False
         """Whether something unreadable was found; only ``replace`` helps."""
@@ -87,6 +92,9 @@ class NodeFile:
         self.epoch = 0
         """Grows whenever the numbers were read anew, so that what was made of them is stale."""
         self.db = self._open()
+
+    def _long_texts(self) -> LongTexts:
+        return LongTexts()
 
     # --- opening and closing ---------------------------------------------------
 
@@ -142,10 +150,12 @@ class NodeFile:
         try:
             with storage_errors("open the node index"):
                 row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-                if row is None or row[0] != INDEX_FORMAT:
+                if row is None or row[0] not in _READABLE:
                     raise CorruptionError("the node index has another format")  # noqa: TRY301
                 if not self._read_only:
                     db.executescript(TABLES)
+                if not self._read_only and row[0] != INDEX_FORMAT:
+                    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (INDEX_FORMAT,))
             self._load(db)
         except BaseException:
             db.close()
@@ -397,6 +407,7 @@ class NodeFile:
                     [(nxt, tid) for tid, nxt in (self.types[name] for name in self._touched_types)],
                 )
             self.layers.write(self.db)
+            self.texts.collect_sometimes(self.db)
             self.db.execute("COMMIT")
             self._narrow()
         self._touched_types.clear()
@@ -503,6 +514,7 @@ class NodeFile:
                     ).rowcount
             if not self.layers.children(ROOT):
                 self._drop_lost_slots()
+            freed += self.texts.collect(self.db, grace=0)
         return freed
 
     def _drop_lost_slots(self) -> None:
@@ -548,6 +560,9 @@ class NodeFile:
 
 class DraftFile(NodeFile):
     """A node file at one moment: what is written here goes to temporary tables alone."""
+
+    def _long_texts(self) -> LongTexts:
+        return LongTexts(("temp.", "main."))
 
     def _open(self) -> sqlite3.Connection:
         db = connect(self._path, synchronous="NORMAL")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import merge as merge_sorted
 from itertools import groupby
 from operator import itemgetter
@@ -18,9 +19,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError
+from trails.model.evidence.graphemes import Sliceable
 from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
+from trails.model.json_values import Json
 from trails.model.nodes import LARGE_NODE, NodeState
 from trails.model.types import PredicateDescriptor, Schema
 from trails.views.nodes.file import NodeFile, marks
@@ -32,6 +35,14 @@ from trails.views.nodes.layers import (
     draft_layer_sql_of,
     layer_sql_of,
 )
+from trails.views.nodes.long_texts import (
+    LONG_TEXT,
+    MARK,
+    LongDocument,
+    LongText,
+    StoredText,
+    read_document,
+)
 from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, seal, unseal
 
 _HANDLES: Final = 200
@@ -42,6 +53,13 @@ _PATIENT: Final = 500
 KeyRow = tuple[int, bytes, int]
 Plan = list[tuple[Extract, tuple[int, ...]]]
 T = TypeVar("T")
+_UNREADABLE: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+)
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -127,7 +145,9 @@ class NodeIndex:
     def find(self, db: sqlite3.Connection, handle: str) -> Stored | None:
         """One node by handle."""
         row = self._look_up(db, handle)
-        return None if row is None else Stored(row[0], row[1], self.state(handle, row[2]), row[3])
+        if row is None:
+            return None
+        return Stored(row[0], row[1], self.state(db, handle, row[2]), row[3])
 
     def _look_up(self, db: sqlite3.Connection, handle: str) -> tuple[int, int, bytes, int] | None:
         """The row of a node; one statement for all layers takes a third of the time of one each."""
@@ -147,21 +167,47 @@ class NodeIndex:
                     f"n.handle IN ({marks(len(some))})"
                 )
                 for handle, nid, seq, doc in with_pauses(self.file.rows(db, query, some)):
-                    found[handle] = Stored(nid, seq, self.state(handle, doc), sql.layer)
+                    found[handle] = Stored(nid, seq, self.state(db, handle, doc), sql.layer)
         return found
 
-    def state(self, handle: str, doc: bytes) -> NodeState:
-        """A row's node."""
+    def state(self, db: sqlite3.Connection, handle: str, doc: bytes) -> NodeState:
+        """A row's node; the one place where long texts are read whole."""
         try:
             type_name, _, rest = handle.partition("/")
             identifier = decode_id(rest) if "%" in rest else rest
-            values = self.docs.decode(type_name, unseal(handle, doc))
+            values = self.docs.decode(type_name, unseal(handle, doc), self.file.texts, db)
             return NodeState(type_name, identifier, values)
-        except (KeyError, TypeError, ValueError, ArithmeticError, msgspec.MsgspecError) as error:
-            self.file.damaged = True
-            raise CorruptionError(
-                f"the node index holds something unreadable ({error}); it will be rebuilt"
-            ) from error
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> CorruptionError:
+        self.file.damaged = True
+        return CorruptionError(
+            f"the node index holds something unreadable ({error}); it will be rebuilt"
+        )
+
+    def text_of(self, db: sqlite3.Connection, handle: str, field: str) -> Sliceable | None:
+        """The text of a String or Json field of one value, of which parts can be read.
+
+        A long one is read as its parts are asked for, on this connection, and has a ``digest``.
+        None if there is no such node, value or text.
+        """
+        row = self._look_up(db, handle)
+        if row is None:
+            return None
+        try:
+            doc = unseal(handle, row[2])
+            if doc[0] == MARK:
+                found = read_document(doc)
+                mark = found.long.get(field)
+                if mark is not None:
+                    return StoredText(mark, partial(self._read_part, db, mark))
+                doc = bytes(found.rest)
+            values = self.docs.decode(handle.partition("/")[0], doc, self.file.texts, db)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        value = values.get(field)
+        return value.text if isinstance(value, Json) else value if isinstance(value, str) else None
 
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
@@ -291,9 +337,15 @@ class NodeIndex:
                 rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
         rows.sort()
         return [
-            Stored(nid, seq, self.state(handle, doc), layer)
+            Stored(nid, seq, self.state(db, handle, doc), layer)
             for nid, seq, handle, doc, layer in rows[:_PAGE]
         ]
+
+    def _read_part(self, db: sqlite3.Connection, text: LongText, start: int, end: int) -> str:
+        try:
+            return self.file.texts.part(db, text, start, end)
+        except ValueError as error:
+            raise self._unreadable(error) from error
 
     # --- writing ---------------------------------------------------------------
 
@@ -336,8 +388,8 @@ class NodeIndex:
                 self._remember(change.handle, seq)
                 steps[before.state.type] -= 1
                 continue
-            doc = seal(change.handle, self.docs.encode(after.type, after.values))
-            if len(doc) > LARGE_NODE:
+            doc, size = self._document(change.handle, after)
+            if size > LARGE_NODE:
                 large.append(change)
             if before is None:
                 nid = self.file.new_node(after.type) if change.nid is None else change.nid
@@ -496,15 +548,29 @@ class NodeIndex:
         until: int = FOREVER,
         keys: Sequence[KeyRow] | None = None,
     ) -> int:
-        """Put a version into a layer; the size of its document."""
+        """Put a version into a layer; the size of its values."""
         state = stored.state
-        doc = seal(state.handle, self.docs.encode(state.type, state.values))
+        doc, size = self._document(state.handle, state)
         self.file.db.execute(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
             (layer, stored.nid, stored.seq, until, state.handle, doc),
         )
         self._insert_row_keys(layer, sorted(self._every_key(stored, keys)), stored.seq, until)
-        return len(doc)
+        return size
+
+    def _document(self, handle: str, state: NodeState) -> tuple[bytes, int]:
+        """A node's document as a row holds it, and its size with all texts."""
+        doc = self.docs.encode(state.type, state.values)
+        size = len(doc)
+        if size > LONG_TEXT:
+            texts = self.docs.long_texts(state.type, state.values)
+            if texts:
+                rest = {name: each for name, each in state.values.items() if name not in texts}
+                doc = LongDocument(
+                    {name: self.file.texts.store(self.file.db, texts[name]) for name in texts},
+                    msgspec.Raw(self.docs.encode(state.type, rest)),
+                ).encode()
+        return seal(handle, doc), size
 
     def _remember(self, handle: str, seq: int) -> None:
         """A commit changed a node and is no longer the last to have done so."""

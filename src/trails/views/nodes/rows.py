@@ -10,6 +10,7 @@ index. A missing value has a key too, after all others.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
@@ -20,8 +21,17 @@ import msgspec
 
 from trails.model.caches import LRUCache
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.views.nodes.long_texts import (
+    LONG_DRAFT_TABLES,
+    LONG_TABLES,
+    LONG_TEXT,
+    MARK,
+    LongText,
+    LongTexts,
+    read_document,
+)
 
-TABLES: Final = """
+TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS types (
     tid INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, next INTEGER NOT NULL
@@ -63,10 +73,12 @@ CREATE TABLE IF NOT EXISTS lives (
 CREATE TABLE IF NOT EXISTS past (
     handle TEXT NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY (handle, seq)
 ) WITHOUT ROWID;
+{LONG_TABLES}
 -- keys of a large write, which are put in order at its end
 CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);
 """
-DRAFT_TABLES: Final = """
+DRAFT_TABLES: Final = f"""
+{LONG_DRAFT_TABLES}
 CREATE TEMP TABLE types (tid INTEGER PRIMARY KEY, name TEXT NOT NULL, next INTEGER NOT NULL);
 CREATE TEMP TABLE slots (sid INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TEMP TABLE rows (
@@ -148,18 +160,39 @@ class Docs:
         """Values as stored: the same bytes whichever way they came about."""
         return _encode(values, self._held[type_name])
 
+    def long_texts(self, type_name: str, values: Mapping[str, object]) -> dict[str, str]:
+        """The texts, as documents hold them, that are too long to be in one."""
+        held = {name: convert for name, convert, many in self._held[type_name] if not many}
+        texts = {
+            name: held[name](value) if name in held else value for name, value in values.items()
+        }
+        return {
+            name: text
+            for name, text in texts.items()
+            if isinstance(text, str) and len(text) > LONG_TEXT
+        }
+
     def encode_plain(self, type_name: str, values: Mapping[str, object]) -> bytes:
         """Values in their JSON form, as everybody else reads them."""
         return _encode(values, self._plain[type_name])
 
-    def decode(self, type_name: str, doc: bytes) -> dict[str, object]:
-        """Values as the engine uses them."""
+    def decode(
+        self, type_name: str, doc: bytes, texts: LongTexts, db: sqlite3.Connection
+    ) -> dict[str, object]:
+        """Values as the engine uses them; long texts are read from where they are."""
+        long: Mapping[str, LongText] | None = None
+        if doc[0] == MARK:
+            found = read_document(doc)
+            doc, long = bytes(found.rest), found.long
         typed = self._typed[type_name]
         try:
             values, native = typed.decode(doc), typed.rest
         except msgspec.ValidationError:
             # Written without validation, so perhaps of another type than declared.
             values, native = _DECODER.decode(doc), self._native[type_name]
+        if long is not None:
+            values |= {name: texts.read(db, each) for name, each in long.items()}
+            values = dict(sorted(values.items()))
         for name, restore in native:
             value = values.get(name)
             if value is not None:

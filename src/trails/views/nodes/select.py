@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from math import isqrt
@@ -98,7 +99,7 @@ class Selector:
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
         self._schema_filter = schema_filter
-        self._read: _Read = index.state if schema_filter is None else self._filtered
+        self._read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
 
@@ -123,6 +124,36 @@ class Selector:
             return Found(rows, None)
         key = Ranker(descriptor, selection.order).key(rows[-1].values)
         return Found(rows, write_cursor(Cursor(signature, key, page[-1][0])))
+
+    def by_handle(
+        self, selection: Selection, type_name: str, after: str, limit: int, size: int
+    ) -> Found:
+        """Matching nodes of exactly one type of the selected family, in the order of handles.
+
+        Looks at ``limit`` nodes that follow ``after``, or at fewer whose values have about ``size``
+        bytes; ``next`` is the last handle that it has looked at, None at the end.
+        """
+        tree = self._compiler.compile(selection.type, selection.where)
+        start, end = max(after, f"{type_name}/"), f"{type_name}0"  # "0" comes after "/"
+        parts = [
+            f"SELECT n.handle, n.doc FROM {sql.handled()}n.handle > ? AND n.handle < ?"  # noqa: S608
+            for sql in self._layer_sql
+        ]
+        query = f"{' UNION ALL '.join(parts)} ORDER BY 1 LIMIT ?"
+        found: list[NodeState] = []
+        looked_at, last = 0, ""
+        with closing(self._db.execute(query, (*(start, end) * len(parts), limit))) as rows:
+            for handle, doc in rows:
+                state = self._read(handle, doc)
+                if state is not None and (tree is None or tree.test(state.values)):
+                    found.append(state)
+                    # Long texts are not in the document.
+                    size -= sum(len(each) for each in state.values.values() if type(each) is str)
+                looked_at, last, size = looked_at + 1, handle, size - len(doc)
+                if size <= 0:
+                    break
+        more = size <= 0 or looked_at == limit
+        return Found(tuple(found), last if more else None)
 
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
@@ -529,7 +560,7 @@ class Selector:
 
     def _filtered(self, handle: str, doc: bytes) -> NodeState | None:
         """A row's node; None when it is hidden."""
-        state = self._index.state(handle, doc)
+        state = self._index.state(self._db, handle, doc)
         return state if self._schema_filter is None else self._schema_filter.apply(state)
 
     def _load(self, handle: str) -> Values | None:

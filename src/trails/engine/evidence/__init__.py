@@ -1,0 +1,1 @@
+"""Evidence: bounded reads, records by reference, and exports, each for one actor at one commit."""

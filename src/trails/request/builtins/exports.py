@@ -1,0 +1,271 @@
+"""``export_records``: many records as a file, written as a job that survives restarts.
+
+One tool starts an export, says how far it is, and shows the file a window at a time. REST and
+the command line download it. The handle is all that a later call needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from trails.engine.evidence.export_files import ExportRequest
+from trails.engine.evidence.exports import FORMATS, Export, Exports, exports_of
+from trails.engine.graph.ancestry import Permits
+from trails.engine.graph.graph import MAIN
+from trails.engine.session.context import GraphContext
+from trails.errors import ConflictError, FieldError, ValidationError
+from trails.model.actors import is_limited
+from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.request.authorize import rights_of
+from trails.request.builtins.declare import (
+    INTEGER,
+    READER,
+    STRING,
+    Builtin,
+    Route,
+    ToolContext,
+    field,
+    said,
+    shown,
+)
+from trails.request.entries import of_graph
+
+_SOON: Final = 0.25
+"""Seconds that a call waits for a small export, so that one call is enough."""
+_DEFAULT: Final = 32_768
+_LEAST: Final = 2_000
+_MOST: Final = 1 << 20
+_CONDITIONS: Final = 20
+_FRAME: Final = 64
+"""Characters around the text of a window in its JSON form."""
+MEDIA_TYPES: Final = {
+    "ndjson": "application/x-ndjson",
+    "turtle": "text/turtle",
+    "nquads": "application/n-quads",
+    "csv": "text/csv",
+}
+SUFFIXES: Final = {"ndjson": "ndjson", "turtle": "ttl", "nquads": "nq", "csv": "csv"}
+
+
+def _permits(tool: ToolContext, ctx: GraphContext) -> Permits | None:
+    """The branches that the actor may export; None means all."""
+    if ctx.access.unrestricted:
+        return None
+    return rights_of(ctx).permits(of_graph(tool.service.graph.name, ("Export",)))
+
+
+def find_export(tool: ToolContext, ctx: GraphContext, handle: str) -> tuple[Exports, Export]:
+    """An export of the actor, with everything that it may still see in it."""
+    exports = exports_of(tool.service.graph)
+    return exports, exports.find(ctx.actor, handle, ctx.access, _permits(tool, ctx))
+
+
+def _start(tool: ToolContext, ctx: GraphContext, **given: object) -> tuple[Exports, Export]:
+    wanted = msgspec.convert(given, _Wanted)
+    if len(wanted.where or {}) > _CONDITIONS:
+        message = f"where may have {_CONDITIONS} conditions, not {len(wanted.where or {})}"
+        raise ValidationError([FieldError("where", "max_count", message)])
+    place = tool.service.context(
+        ctx.actor,
+        wanted.branch or MAIN,
+        wanted.snapshot,
+        registry=ctx.registry,
+        call=ctx.call,
+        access=ctx.access,
+        permits=_permits(tool, ctx),
+    )
+    request = ExportRequest(
+        format=wanted.format,
+        types=tuple(dict.fromkeys(wanted.types)),
+        where=wanted.where or {},
+        fields=tuple(dict.fromkeys(wanted.fields)),
+        escape_formulas=wanted.escape_formulas,
+    )
+    limited = is_limited(None if ctx.call is None else ctx.call.caller)
+    exports = exports_of(tool.service.graph)
+    return exports, exports.start(place, request, tool.options.exports, limited=limited)
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    types: list[str]
+    where: dict[str, object] | None
+    fields: list[str]
+    format: str
+    escape_formulas: bool
+    branch: str | None
+    snapshot: str | None
+
+
+def _run(
+    tool: ToolContext,
+    ctx: GraphContext,
+    *,
+    export: str | None,
+    offset: int | None,
+    max_chars: int | None,
+    discard: bool,
+    **given: object,
+) -> dict[str, object]:
+    if export is None:
+        exports, found = _start(tool, ctx, **given)
+    else:
+        exports, found = find_export(tool, ctx, export)
+    if discard:
+        exports.discard(found)
+        return {**found.describe(), "state": "discarded"}
+    found.ended.wait(_SOON)
+    body = found.describe()
+    handle = found.spec.handle
+    if body["state"] == "failed":
+        return body
+    graph = tool.service.graph.name
+    body["download"] = {
+        "rest": f"GET /graphs/{graph}/export/{handle}/content",
+        "command": f"trails export --resume {handle} --output FILE",
+    }
+    if body["state"] != "done":
+        body["next"] = _call(export=handle)
+        return body
+    return _with_window(exports, found, body, offset or 0, max_chars or _DEFAULT)
+
+
+def _record(tool: ToolContext, ctx: GraphContext, **given: object) -> dict[str, object]:
+    body = _run(tool, ctx, **given)  # type: ignore[arg-type]
+    if given["offset"] is None:
+        body.pop("window", None)
+        body.pop("next", None)
+    return body
+
+
+def _call(**arguments: object) -> dict[str, object]:
+    return {"tool": "export_records", "arguments": arguments}
+
+
+def _with_window(
+    exports: Exports, export: Export, body: dict[str, object], offset: int, max_chars: int
+) -> dict[str, object]:
+    """A status with the text from an offset on, in at most ``max_chars`` characters."""
+    handle, total = export.spec.handle, export.files.last.chars
+    start = min(offset, total)
+    following = _call(export=handle, offset=total, max_chars=max_chars)
+    frame = {**body, "window": _window("", total, total, total), "next": following}
+    text = _fitting(exports.texts(export, start), max_chars - len(_encode(frame)) - _FRAME)
+    end = start + len(text)
+    body["window"] = _window(text, start, end, total)
+    if end < total:
+        given = {} if max_chars == _DEFAULT else {"max_chars": max_chars}
+        body["next"] = _call(export=handle, offset=end, **given)
+    return body
+
+
+_encode: Final = msgspec.json.encode
+
+
+def _window(text: str, start: int, end: int, total: int) -> dict[str, object]:
+    complete = start == 0 and end == total
+    return {"text": text, "start": start, "end": end, "total": total, "complete": complete}
+
+
+def _fitting(texts: Iterator[str], room: int) -> str:
+    """As much text as has a JSON form of ``room`` characters: whole records, or a part of one."""
+    found = ""
+    for each in texts:
+        found += each
+        if len(found) > room:
+            break
+    more = len(found) > room
+    found = found[:room]
+    while (size := len(_encode(found).decode()) - 2) > room:
+        found = found[: max(1, len(found) * room // size - 1)]
+        more = True
+    if more:
+        whole = found.rfind("\n") + 1
+        found = found[: whole or len(found)]
+    return found
+
+
+def content_type(export: Export) -> str:
+    """The media type of the file."""
+    return MEDIA_TYPES[export.spec.request.format]
+
+
+def file_name(export: Export) -> str:
+    """The name under which a browser saves the file."""
+    return f"{export.spec.handle}.{SUFFIXES[export.spec.request.format]}"
+
+
+def check_done(export: Export) -> None:
+    """Refuse to show a file that is not whole."""
+    status = export.describe()
+    error = status.get("error")
+    if isinstance(error, Mapping):
+        raise ConflictError(
+            f"this export failed: {error['message']}; start it again", export=export.spec.handle
+        )
+    if status["state"] != "done":
+        raise ConflictError(
+            f"this export is not finished: it has {status['records']} records so far; ask for its "
+            "status, and for its content when that says done",
+            **status,
+        )
+
+
+EXPORT: Final = field(
+    "export", "The handle of an export: its status, and its text from offset on.", max_length=100
+)
+
+EXPORT_RECORDS: Final = Builtin(
+    name="export_records",
+    title="Export records",
+    description=(
+        "Export many records as a file: a job, pinned to one commit, that goes on after this call. "
+        "Without export it starts one and answers with its handle; with export it says how far it "
+        "is and, when state is done, shows a window of the file. next is the call that continues. "
+        "The handle works until expires, and only for you. For a few records use node_list."
+    ),
+    fields=(
+        field("types", "Only these types and their subtypes.", many=True, max_count=100),
+        field(
+            "where",
+            'Conditions that must all hold, with types: {"status": "open", "size__gte": 3}.',
+            "Map",
+        ),
+        field("fields", "Only these fields, and the key.", many=True, max_count=500),
+        field("format", "csv is for other programs.", default="ndjson", one_of=list(FORMATS)),
+        field(
+            "escape_formulas",
+            "For csv: put ' before texts that a spreadsheet would run.",
+            "Bool",
+            default=False,
+        ),
+        BRANCH,
+        SNAPSHOT,
+        EXPORT,
+        field("offset", "Characters of the file to skip.", "Int", min_value=0),
+        field("max_chars", "", "Int", min_value=_LEAST, max_value=_MOST),
+        field("discard", "Delete this export.", "Bool", default=False),
+    ),
+    output=shown(
+        export=STRING,
+        state=said(STRING, "waiting, running, done, failed or discarded."),
+        records=INTEGER,
+        bytes=INTEGER,
+        expires=STRING,
+        optional={"window": {"type": "object"}, "next": {"type": "object"}},
+    ),
+    hints=READER,
+    action="Export",
+    kind="export",
+    run=_run,
+    record=_record,
+    routes=(
+        Route("POST", "export"),
+        Route("GET", "export/{export}"),
+        Route("DELETE", "export/{export}", {"discard": True}),
+    ),
+)
+
+BUILTINS: Final = (EXPORT_RECORDS,)

@@ -1,0 +1,246 @@
+"""Analyzer: the words of a text, as the index and queries know them, and where each one is.
+
+A text is folded (compatibility forms, case, diacritics), cut into words, and each word is stemmed
+or dropped if the field has a language. Scripts that are written without spaces between words give
+one word for each character, so that a phrase of them is found anywhere inside a run.
+
+The index is given words that are joined by spaces, and cuts at spaces. So whatever it finds can
+be located in the text: ``words`` and ``tokens`` are two forms of the same computation. Offsets
+count code points of the original text.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+import regex
+import tantivy
+
+LANGUAGES: Final = (
+    "arabic",
+    "danish",
+    "dutch",
+    "english",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hungarian",
+    "italian",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "spanish",
+    "swedish",
+    "tamil",
+    "turkish",
+)
+"""The languages whose words can be reduced to stems."""
+
+WITHOUT_STOP_WORDS: Final = frozenset({"arabic", "greek", "romanian", "tamil", "turkish"})
+"""The languages of which tantivy has no list of stop words."""
+
+LONGEST: Final = 100
+"""Longer runs (hashes, encoded data) are cut, and become phrases. tantivy would drop them from
+65 530 bytes on, without an error."""
+
+_FORMAT: Final = 1
+"""To be raised when this file gives other words for the same text."""
+
+_REMEMBERED: Final = 200_000
+"""How many words an analyzer keeps the stems of."""
+
+_PIECE: Final = 4096
+"""How many characters are analysed at once, so that who needs few tokens waits for few."""
+
+# What is removed: combining diacritics of Latin, Greek and Cyrillic, the points of Hebrew and
+# Arabic, the Arabic tatweel, and characters that are invisible inside a word (soft hyphen,
+# joiners, directions, variation selectors, the byte order mark). Signs of other scripts are part
+# of their words.
+_REMOVED: Final = regex.compile(
+    "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
+    "\u08d3-\u08e1\u08e3-\u08ff\u1ab0-\u1aff\u1dc0-\u1dff\u200c-\u200f\u202a-\u202e"
+    "\u2060-\u2064\u2066-\u206f\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\ufeff\U000e0100-\U000e01ef]+"
+)
+
+# Letters with a stroke, and ligatures, that have no decomposition in Unicode.
+_LETTERS: Final = {
+    "æ": "ae",
+    "œ": "oe",
+    "ø": "o",
+    "đ": "d",
+    "ð": "d",
+    "ħ": "h",
+    "\u0131": "i",
+    "ł": "l",
+    "ŋ": "n",
+    "þ": "th",
+    "ŧ": "t",
+    "ƀ": "b",
+    "ɨ": "i",
+    "ʉ": "u",
+}
+_LETTER: Final = regex.compile(f"[{''.join(_LETTERS)}]")
+
+# Scripts without spaces between words; Korean is among them because its particles are attached.
+_UNSPACED: Final = (
+    r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+    r"\p{Tibetan}\p{Javanese}\p{Balinese}\p{Extended_Pictographic}"
+)
+_WORD: Final = regex.compile(
+    r"(?V1)[\u1100-\u115f\ua960-\ua97c]+[\u1160-\u11a7\ud7b0-\ud7c6]*[\u11a8-\u11ff\ud7cb-\ud7fb]*"
+    rf"|\p{{Hangul}}|[[{_UNSPACED}]--[\p{{M}}\p{{P}}0-9]]\p{{M}}*"
+    rf"|[[\p{{L}}\p{{N}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]"
+    rf"[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]{{0,{LONGEST - 1}}}"
+)
+_ASCII_WORD: Final = regex.compile(rf"[A-Za-z0-9]{{1,{LONGEST}}}")
+_ASCII: Final = bytes(
+    code + 32 if 65 <= code <= 90 else code if chr(code).isalnum() else 32 for code in range(128)
+).decode()
+"""For each ASCII character: itself in lower case, or the space that separates words."""
+
+# Where a long text may be cut: no word, and no run of combining characters, goes across.
+_CUT: Final = regex.compile(r"[\x00-/:-@\[-`{-\x7f\u4e00-\u9fff\u3001\u3002]")
+
+
+def _fold(text: str) -> str:
+    """Compatibility forms, case and diacritics removed; signs in canonical order, decomposed."""
+    if text.isascii():
+        return text.lower()
+    # Removed first: the Greek iota subscript, a diacritic, would become a letter.
+    text = _REMOVED.sub("", unicodedata.normalize("NFKD", text)).casefold()
+    text = unicodedata.normalize("NFKD", text)
+    return str(_LETTER.sub(lambda found: _LETTERS[found[0]], text))
+
+
+class _Lengths(dict[str, int]):
+    """How long each character is when it is folded.
+
+    Folding changes each character on its own; what it moves stays inside a run of combining
+    signs, and there no word begins or ends.
+    """
+
+    def __missing__(self, character: str) -> int:
+        if len(self) > _REMEMBERED:
+            self.clear()
+        length = self[character] = len(_fold(character))
+        return length
+
+
+_LENGTHS: Final = _Lengths()
+
+
+class Token(NamedTuple):
+    """A word of a text and its place in it."""
+
+    text: str
+    """As the index knows it: folded and stemmed."""
+    start: int
+    end: int
+    position: int
+    """The how-manieth of the words that are kept; neighbours in a phrase differ by one."""
+
+
+class Analyzer:
+    """How the texts of a field become words. Without a language, words are only folded."""
+
+    def __init__(self, language: str | None = None, *, stop_words: bool = True) -> None:
+        if language is not None and language not in LANGUAGES:
+            raise ValueError(f"{language!r} is not a language; use {', '.join(LANGUAGES)}")
+        self.language = language
+        self.stop_words = stop_words and language not in {None, *WITHOUT_STOP_WORDS}
+        self._terms = _Terms(language, stop_words=self.stop_words)
+
+    @property
+    def version(self) -> str:
+        """Equal only if the same words come out; an index of another version is made again."""
+        return (
+            f"{_FORMAT} {self.language or '-'} {'stop' if self.stop_words else '-'} "
+            f"unicode {unicodedata.unidata_version} regex {regex.__version__} "
+            f"tantivy {version('tantivy')}"
+        )
+
+    def words(self, text: str) -> list[str]:
+        """The words in their order: what is indexed, and what ``tokens`` locates."""
+        if text.isascii():
+            words = text.translate(_ASCII).split()
+            if len(text) > LONGEST and max(map(len, words), default=0) > LONGEST:
+                words = _WORD.findall(text.lower())
+        else:
+            words = _WORD.findall(_fold(text))
+        if self.language is None:
+            return words
+        terms = self._terms
+        return [term for word in words if (term := terms[word])]
+
+    def tokens(self, text: str) -> Iterator[Token]:
+        """The words with their places, computed as far as they are asked for."""
+        position = 0
+        for offset, piece in _pieces(text):
+            for word, start, end in _locate(piece):
+                term = self._terms[word]
+                if term:
+                    yield Token(term, offset + start, offset + end, position)
+                    position += 1
+
+
+class _Terms(dict[str, str]):
+    """What a folded word is in the index; empty if it is a stop word."""
+
+    def __init__(self, language: str | None, *, stop_words: bool) -> None:
+        super().__init__()
+        self._analyzer: tantivy.TextAnalyzer | None = None
+        if language is not None:
+            builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw())
+            if stop_words:
+                builder = builder.filter(tantivy.Filter.stopword(language))
+            self._analyzer = builder.filter(tantivy.Filter.stemmer(language)).build()
+
+    def __missing__(self, word: str) -> str:
+        if self._analyzer is None:
+            return word
+        if len(self) > _REMEMBERED:
+            self.clear()
+        term = self[word] = "".join(self._analyzer.analyze(word))
+        return term
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """The text in parts that can be analysed on their own, each with its offset."""
+    start = 0
+    while start < len(text):
+        cut = _CUT.search(text, start + _PIECE)
+        end = cut.start() if cut else len(text)
+        yield start, text[start:end]
+        start = end
+
+
+def _locate(text: str) -> Iterator[tuple[str, int, int]]:
+    """The folded words of a text, with start and end in the original."""
+    if text.isascii():
+        for found in _ASCII_WORD.finditer(text):
+            yield found[0].lower(), found.start(), found.end()
+        return
+    origin = _origins(text)
+    if origin is None:
+        for found in _WORD.finditer(_fold(text)):
+            yield found[0], found.start(), found.end()
+        return
+    origin.append(len(text))
+    for found in _WORD.finditer(_fold(text)):
+        # What was removed after the last letter (its diacritics) belongs to the word.
+        end = max(origin[found.end() - 1] + 1, origin[found.end()])
+        yield found[0], origin[found.start()], end
+
+
+def _origins(text: str) -> list[int] | None:
+    """For each character of the folded text, where it comes from; None if nothing moved."""
+    lengths = [_LENGTHS[character] for character in text]
+    if lengths.count(1) == len(text):
+        return None
+    return [index for index, length in enumerate(lengths) for _ in range(length)]
