@@ -15,7 +15,7 @@ from trails.errors import DeclarationError
 from trails.model.iris import IRI_PATTERN, RDF_TYPE
 
 CONTROL_ARGUMENTS: Final = frozenset(
-    {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key"}
+    {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key", "max_chars"}
 )
 
 RESERVED_PROJECTS: Final = frozenset(

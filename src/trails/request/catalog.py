@@ -23,6 +23,7 @@ from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
 from trails.projections.tools import (
     controls_of,
+    outline_output,
     project_capability,
     project_query,
     query_controls,
@@ -159,7 +160,9 @@ class _Maker:
 
     def _query(self, query: StoredQuery) -> Entry:
         return Entry(
-            tool=project_query(query, self._registry, CHANGED if query.mutation else ANSWER),
+            tool=project_query(
+                query, self._registry, outline_output(CHANGED if query.mutation else ANSWER)
+            ),
             kind=activity_kind(query),
             arguments=self._checks.of_query(query),
             controls=_controls(query_controls(query)),
@@ -187,7 +190,7 @@ def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
             title=builtin.title,
             description=builtin.description,
             input_schema=builtin.input_schema(),
-            output_schema=builtin.output,
+            output_schema=outline_output(builtin.output),
             hints=builtin.hints,
             action=builtin.action,
         ),

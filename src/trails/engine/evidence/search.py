@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.evidence.cursors import Cursors, Holder, check_subject, stale
-from trails.engine.evidence.fields import call_from, text_of
+from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
     check_type,
@@ -22,6 +22,7 @@ from trails.engine.evidence.records import (
     open_place,
     place_name,
 )
+from trails.engine.evidence.texts import FieldPath, text_of
 from trails.engine.graph.text_fields import TextField, text_field, text_fields
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
@@ -300,18 +301,18 @@ class _Search:
         self, query: TextQuery, record: Record, field: _Field, item: int | None
     ) -> Evidence | None:
         """The window that proves a hit on the text itself; None if it does not match there."""
-        name = field.declared.name
-        found = text_of(record, field.declared, item)
+        at = FieldPath(field.declared.name, item)
+        found = text_of(record, at)
         text = found.text[:]
-        matches = find(query, text, field.corpus.analyzer, name, _MOST_SPANS)
+        matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
         if not matches:
             return None
         spans = [Span(each.start, each.end) for each in matches]
         window = window_around(
             text, _densest(spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
         )
-        read = call_from(self._cursors, record, name, item, window.start, found.digest)
-        return Evidence(field=name, item=item, window=window, read=read)
+        read = call_from(self._cursors, record, at, window.start, found.digest)
+        return Evidence(field=at.field, item=item, window=window, read=read)
 
 
 def _densest(spans: Sequence[Span], width: int) -> Span:
