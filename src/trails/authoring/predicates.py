@@ -430,7 +430,7 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
         ("key", given.key, row is not None and comparable and not many),
         ("unique", given.unique, comparable and not many),
         ("label", given.label, row is not None and comparable and not many),
-        ("search", given.search, scalar.kind == "String"),
+        ("search", given.search, scalar.kind in {"String", "Json"}),
     ):
         if flag and not fits:
             raise DeclarationError(

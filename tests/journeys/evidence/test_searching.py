@@ -121,8 +121,9 @@ def test_a_hit_has_its_evidence_on_every_surface(desk, folder, surface):
     assert all(BODY[each["start"] : each["end"]] == each["text"] for each in shown["matches"])
     assert shown["truncated"]
     assert hit["read"]["tool"] == "read_record_field"
-    read = desk.call("read_record_field", TOKENS["ann"], **hit["read"]["arguments"])
-    assert read.json["result"]["structuredContent"]["start"] == shown["start"]
+    if surface is not over_cli:  # its cursors are for the owner of the folder
+        read = desk.call("read_record_field", TOKENS["ann"], **hit["read"]["arguments"])
+        assert read.json["result"]["structuredContent"]["start"] == shown["start"]
 
 
 @pytest.mark.req("E4")
