@@ -10,6 +10,8 @@
     ├── ValidationError         a write or a call refused, with every FieldError at once
     ├── NotFoundError           no such node, type, branch, commit or capability
     ├── QueryError              a selection or SPARQL text that can't be run
+    ├── CursorError             a cursor that was altered, or that was given for another call
+    │   └── StaleError          one that has expired, or whose state of the graph is gone
     ├── LimitError              a text or file that asks for more than the sandbox allows
     ├── BusyError               a query that waited too long for a worker; try again
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
@@ -154,6 +156,18 @@ class QueryError(TrailsError):
     """A selection or SPARQL text that can't be run as written."""
 
     code = "query"
+
+
+class CursorError(TrailsError):
+    """A cursor that was altered, or that belongs to another actor, call or branch."""
+
+    code = "cursor"
+
+
+class StaleError(CursorError):
+    """A cursor that has expired, or whose state of the graph is gone; begin again without it."""
+
+    code = "stale"
 
 
 class LimitError(TrailsError):

@@ -38,6 +38,8 @@ BUILTIN_TOOLS: Final = frozenset(
         "graph_mutate",
         "graph_query",
         "graph_snapshot",
+        "node_get",
+        "node_list",
         "read_record_field",
         "schema_apply",
         "schema_get",

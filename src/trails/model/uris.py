@@ -261,7 +261,7 @@ def _parse_query(address: Address, query: str) -> Address:
     return ListAddress(
         address.type,
         address.place,
-        None if where is None else _parse_clause(where),
+        None if where is None else parse_clause(where),
         None if limit is None else _parse_number("limit", limit, 1, MAX_LIMIT),
         None if offset is None else _parse_number("offset", offset, 0, MAX_OFFSET),
         given.get("cursor"),
@@ -288,7 +288,7 @@ def _parse_number(name: str, text: str, low: int, high: int) -> int:
     return number
 
 
-def _parse_clause(text: str) -> Clause:
+def parse_clause(text: str) -> Clause:
     """``field=value``, after percent-decoding; everything after the first '=' is the value."""
     for character, word in _REFUSED.items():
         if character in text:

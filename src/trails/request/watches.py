@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.evidence.records import NO_TYPES
 from trails.engine.graph.feed import MANY, BranchChange, ChangeIndex
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
@@ -35,7 +36,6 @@ from trails.model.uris import HERE, InstanceAddress, ListAddress, ReadPoint, par
 from trails.model.visibility import ChangeKey, SchemaFilter
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.resources.listing import NO_TYPES
 
 
 class PendingChanges:

@@ -193,7 +193,12 @@ ACTORS = {
     )
 }
 ALWAYS = frozenset({"graph_health", "trails_meta_ping"})
-READING = frozenset({"branch_list", "commit_get", "commit_list", "graph_snapshot", "schema_get"})
+READING = frozenset(
+    {
+        *("branch_list", "commit_get", "commit_list", "graph_snapshot", "schema_get"),
+        *("fetch", "node_get", "node_list", "read_record_field"),
+    }
+)
 QUERYING = frozenset({"graph_query"})
 EXPORTING = frozenset({"export_records"})
 CHANGING = frozenset({"graph_load", "graph_mutate"})

@@ -105,7 +105,7 @@ SLIPS = [
     Ask("ping", {}, ("POST", "/export", {"offset": 0})),
     Ask("ping", {}, ("POST", "/export", {"types": ["CanaryVaulz"]})),
     Ask("ping", {}, ("POST", "/export", {"fields": ["canary_salarz"]})),
-    Ask("ping", {}, ("POST", "/export", {"types": ["Person"], "where": {"canary_salarz": 1}})),
+    Ask("ping", {}, ("POST", "/export", {"types": ["Person"], "where": "canary_salarz=1"})),
     Ask("ping", {}, ("GET", "/export?type=CanaryVaulz", None)),
     Ask("ping", {}, ("GET", f"/branches/{_near('canary-branch')}/diff", None)),
     Ask("ping", {}, ("GET", "/diff?from=dev&to=main", None)),

@@ -137,6 +137,16 @@ PROBES = [
     _tool("graph_snapshot", READS, branch=...),
     _tool("schema_get", READS, branch=..., types=["Task"]),
     _tool("graph_query", READS, branch=..., query=QUERY),
+    _tool("node_get", READS, branch=..., record="Task/T-1"),
+    _tool("node_list", READS, branch=..., type="Task"),
+    _tool("read_record_field", READS, branch=..., record="T-1", type="Task", field="title"),
+    Probe(
+        "fetch-uri",
+        lambda branch: call(
+            "fetch", {"id": f"trails://branch/{quote(branch, safe='')}/kg/Task/T-1"}
+        ),
+        {each: READS[each] for each in READS if "fetch" in LISTED[each]},
+    ),
     _tool("commit_list", READS, branch=...),
     _tool("commit_get", READS, commit=...),
     _tool("export_records", EXPORTS, branch=...),
@@ -150,6 +160,7 @@ PROBES = [
     _path("GET", "/snapshot?branch={}", READS),
     _path("GET", "/kg/Task?branch={}", READS),
     _path("GET", "/kg/Task/T-1?branch={}", READS),
+    _path("GET", "/kg/Task/T-1/fields/title?branch={}", READS),
     _path("GET", "/export?branch={}", EXPORTS),
     _path("POST", "/export", EXPORTS, {"branch": ...}),
     _path(
@@ -222,6 +233,8 @@ PAST["admin"] |= {"canary-gone"}
 AT = [
     lambda commit: call("graph_snapshot", {"snapshot": commit}),
     lambda commit: call("schema_get", {"snapshot": commit, "types": ["Task"]}),
+    lambda commit: call("node_list", {"snapshot": commit, "type": "Task"}),
+    lambda commit: call("fetch", {"id": f"trails://at/{commit}/kg/Task/T-1"}),
     lambda commit: call("commit_get", {"commit": commit}),
     lambda commit: call("commit_list", {"branch": commit}),
     lambda commit: read(f"trails://at/{commit}/kg/types"),

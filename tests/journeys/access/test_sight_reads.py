@@ -18,6 +18,7 @@ from tests.journeys.access.hidden_parts import (
 
 from trails.engine.evidence.export_files import ExportRequest
 from trails.engine.evidence.exports import ExportLimits, exports_of
+from trails.engine.evidence.records import Titles
 from trails.engine.session.context import GraphContext
 from trails.engine.transfer.files import FORMATS, export_checkout
 from trails.engine.upkeep.maintenance import measure
@@ -25,7 +26,6 @@ from trails.errors import TrailsError
 from trails.model.nodes import Condition, Group, NodeState, Order, Selection
 from trails.projections.documents import JsonLd, project_schema
 from trails.projections.resources import project_resources
-from trails.request.resources.contents import Labels
 
 Question = Callable[[GraphContext], object]
 NAMES = [*TYPES, "Nope"]
@@ -173,7 +173,7 @@ def exported_as_job(ctx: GraphContext, request: ExportRequest) -> object:
 
 def labels(ctx: GraphContext) -> object:
     """What every node is called."""
-    name = Labels(ctx.kg.schema)
+    name = Titles(ctx.kg.schema)
     return [(each.handle, name.of(each)) for each in every(ctx)]
 
 

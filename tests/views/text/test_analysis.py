@@ -57,7 +57,6 @@ def test_a_language_stems_and_drops_stop_words():
     """Stems are compared, and what is dropped leaves no gap."""
     assert ENGLISH.words("The Runners were running to the shops") == [
         "runner",
-        "were",
         "run",
         "shop",
     ]

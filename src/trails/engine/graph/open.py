@@ -21,6 +21,9 @@ import pyoxigraph as ox
 from trails.engine.graph.graph import MAIN, Graph, MakeView, ignore, now
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
+from trails.engine.graph.text_indexes import FOLDER as TEXT_FOLDER
+from trails.engine.graph.text_indexes import TextIndexes
+from trails.engine.graph.text_source import TextSource
 from trails.errors import StorageError
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, connect_read_only, log_problem, storage_errors
@@ -33,6 +36,7 @@ from trails.model.writes import KEEP_DAYS
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.layers import ROOT_NAME
 from trails.views.quads.view import position_of
+from trails.views.text.manifest import read_manifest
 
 _TAIL = "the tail of the log"
 
@@ -120,6 +124,9 @@ def _positions(folder: Path) -> Iterator[tuple[str, int, str]]:
     yield from _layers(folder)
     yield from _snapshots(folder)
     yield from _stores(folder)
+    texts = read_manifest(folder / TEXT_FOLDER)
+    if texts is not None:
+        yield "the text index", texts.position.seq, texts.position.commit
 
 
 def _layers(folder: Path) -> list[tuple[str, int, str]]:
@@ -181,10 +188,22 @@ def _make_stores(graph: Graph) -> Stores:
     )
 
 
-VIEWS: Final[tuple[MakeView, ...]] = (_make_node_indexes, _make_stores)
+def _make_text_indexes(graph: Graph) -> TextIndexes:
+    return TextIndexes(
+        graph.main,
+        graph.folder,
+        TextSource(graph.folding, graph.names),
+        _owner(graph),
+        graph.reading_nodes,
+        graph.progress,
+        read_only=graph.read_only is not None,
+    )
+
+
+VIEWS: Final[tuple[MakeView, ...]] = (_make_node_indexes, _make_stores, _make_text_indexes)
 """What makes the views of a graph, in the order in which they follow a commit.
 
-The node indexes come first: a write is checked in them.
+The node indexes come first: a write is checked in them, and texts are read from them.
 """
 
 
@@ -232,7 +251,7 @@ def _heads(graph: Graph) -> dict[str, Head]:
 def _open_file(graph: Graph) -> NodeFile:
     """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
     path = None if graph.folder is None else graph.folder / "nodes.db"
-    owner = f"{graph.name} {graph.names.base}"
+    owner = _owner(graph)
 
     def schema_of(digest: str) -> Schema:
         return graph.compiled(digest).schema
@@ -249,6 +268,10 @@ def _open_file(graph: Graph) -> NodeFile:
     found.close()
     graph.progress("the node index is not at the head of every branch; copying it to memory")
     return NodeFile(None, schema_of, owner, source=path)
+
+
+def _owner(graph: Graph) -> str:
+    return f"{graph.name} {graph.names.base}"
 
 
 def _is_usable(graph: Graph, file: NodeFile) -> bool:

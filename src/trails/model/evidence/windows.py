@@ -16,7 +16,7 @@ import msgspec
 from trails.model.evidence.graphemes import Sliceable, boundary_after, boundary_before
 
 READ_FIELD: Final = "read_record_field"
-"""The tool whose arguments ``next``, ``previous`` and ``read`` are."""
+"""The tool that ``next``, ``previous`` and ``read`` call."""
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
@@ -50,19 +50,21 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         return not self.complete
 
     def document(self) -> dict[str, object]:
-        """As an answer shows it."""
-        return {
+        """As an answer shows it; without ``matches`` if there are none."""
+        body: dict[str, object] = {
             "text": self.text,
             "start": self.start,
             "end": self.end,
             "total": self.total,
             "complete": self.complete,
             "truncated": self.truncated,
-            "matches": [
+        }
+        if self.matches:
+            body["matches"] = [
                 {"start": each.start, "end": each.end, "text": self._shown(each)}
                 for each in self.matches
-            ],
-        }
+            ]
+        return body
 
     def _shown(self, match: Span) -> str:
         begin = max(match.start, self.start) - self.start
@@ -70,7 +72,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Continuation = Mapping[str, object]
-"""Arguments of ``read_record_field``, ready to be sent."""
+"""A call that is ready to be sent: ``tool`` and ``arguments``."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

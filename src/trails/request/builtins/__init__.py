@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trails.request.builtins import branches, commits, exports, graph, queries, writes
+from trails.request.builtins import branches, commits, exports, graph, queries, reading, writes
 from trails.request.builtins.declare import Builtin
 
 OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
@@ -15,6 +15,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
             *exports.BUILTINS,
             *graph.BUILTINS,
             *queries.BUILTINS,
+            *reading.BUILTINS,
             *writes.BUILTINS,
         ),
         key=lambda each: each.name,

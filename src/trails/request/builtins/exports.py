@@ -16,8 +16,11 @@ from trails.engine.evidence.exports import FORMATS, Export, Exports, exports_of
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
-from trails.errors import ConflictError, FieldError, ValidationError
+from trails.errors import ConflictError
 from trails.model.actors import is_limited
+from trails.model.evidence.graphemes import boundary_before
+from trails.model.types import Schema
+from trails.model.uris import parse_clause
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.authorize import rights_of
 from trails.request.builtins.declare import (
@@ -32,13 +35,13 @@ from trails.request.builtins.declare import (
     shown,
 )
 from trails.request.entries import of_graph
+from trails.request.resources.contents import condition_of
 
 _SOON: Final = 0.25
 """Seconds that a call waits for a small export, so that one call is enough."""
 _DEFAULT: Final = 32_768
 _LEAST: Final = 2_000
 _MOST: Final = 1 << 20
-_CONDITIONS: Final = 20
 _FRAME: Final = 64
 """Characters around the text of a window in its JSON form."""
 MEDIA_TYPES: Final = {
@@ -65,9 +68,6 @@ def find_export(tool: ToolContext, ctx: GraphContext, handle: str) -> tuple[Expo
 
 def _start(tool: ToolContext, ctx: GraphContext, **given: object) -> tuple[Exports, Export]:
     wanted = msgspec.convert(given, _Wanted)
-    if len(wanted.where or {}) > _CONDITIONS:
-        message = f"where may have {_CONDITIONS} conditions, not {len(wanted.where or {})}"
-        raise ValidationError([FieldError("where", "max_count", message)])
     place = tool.service.context(
         ctx.actor,
         wanted.branch or MAIN,
@@ -80,7 +80,7 @@ def _start(tool: ToolContext, ctx: GraphContext, **given: object) -> tuple[Expor
     request = ExportRequest(
         format=wanted.format,
         types=tuple(dict.fromkeys(wanted.types)),
-        where=wanted.where or {},
+        where=_conditions(place.kg.schema, wanted),
         fields=tuple(dict.fromkeys(wanted.fields)),
         escape_formulas=wanted.escape_formulas,
     )
@@ -91,12 +91,26 @@ def _start(tool: ToolContext, ctx: GraphContext, **given: object) -> tuple[Expor
 
 class _Wanted(msgspec.Struct, frozen=True):
     types: list[str]
-    where: dict[str, object] | None
+    where: str | None
     fields: list[str]
     format: str
     escape_formulas: bool
     branch: str | None
     snapshot: str | None
+
+
+def _conditions(schema: Schema, wanted: _Wanted) -> dict[str, object]:
+    """The filter as a condition that can be stored; of unknown types it is not checked here."""
+    if wanted.where is None:
+        return {}
+    clause = parse_clause(wanted.where)
+    value: object = clause.value
+    for descriptor in filter(None, map(schema.by_name.get, wanted.types)):
+        value = condition_of(descriptor, clause).value
+        row = descriptor.by_name[clause.field].type.scalar.row
+        if row is not None and row.plain is not None:
+            value = row.plain(value)
+    return {clause.field: msgspec.to_builtins(value)}
 
 
 def _run(
@@ -171,20 +185,17 @@ def _window(text: str, start: int, end: int, total: int) -> dict[str, object]:
 
 def _fitting(texts: Iterator[str], room: int) -> str:
     """As much text as has a JSON form of ``room`` characters: whole records, or a part of one."""
-    found = ""
+    text = ""
     for each in texts:
-        found += each
-        if len(found) > room:
+        text += each
+        if len(text) > room:
             break
-    more = len(found) > room
-    found = found[:room]
-    while (size := len(_encode(found).decode()) - 2) > room:
-        found = found[: max(1, len(found) * room // size - 1)]
-        more = True
-    if more:
-        whole = found.rfind("\n") + 1
-        found = found[: whole or len(found)]
-    return found
+    end = min(len(text), room)
+    while (size := len(_encode(text[:end]).decode()) - 2) > room:
+        end = max(1, end * room // size - 1)
+    if end == len(text):
+        return text
+    return text[: text.rfind("\n", 0, end) + 1 or boundary_before(text, end) or end]
 
 
 def content_type(export: Export) -> str:
@@ -228,11 +239,7 @@ EXPORT_RECORDS: Final = Builtin(
     ),
     fields=(
         field("types", "Only these types and their subtypes.", many=True, max_count=100),
-        field(
-            "where",
-            'Conditions that must all hold, with types: {"status": "open", "size__gte": 3}.',
-            "Map",
-        ),
+        field("where", "field=value, a field of these types.", min_length=1, max_length=2000),
         field("fields", "Only these fields, and the key.", many=True, max_count=500),
         field("format", "csv is for other programs.", default="ndjson", one_of=list(FORMATS)),
         field(

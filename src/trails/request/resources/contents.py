@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.evidence.records import Titles, record_uri
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.session.graph_session import GraphSession
@@ -28,7 +29,7 @@ from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.nodes import Condition, NodeState, Selection
-from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.types import PredicateDescriptor, TypeDescriptor
 from trails.model.upkeep import Report
 from trails.model.uris import (
     DEFAULT_LIMIT,
@@ -37,7 +38,6 @@ from trails.model.uris import (
     Content,
     Document,
     DocumentAddress,
-    InstanceAddress,
     ListAddress,
     ReadPoint,
     format_address,
@@ -49,9 +49,6 @@ from trails.registry.registry import Registry
 from trails.request.answers import unmask
 from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
-
-_LONGEST: Final = 500
-"""The longest label in characters."""
 
 
 class ListItem(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +74,7 @@ def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content
     except QueryError as error:
         # Type, field and value were checked above, so it is the cursor.
         raise ValidationError([FieldError("cursor", "pattern", error.message)]) from None
-    name = Labels(kg.schema)
+    name = Titles(kg.schema)
     items = [ListItem(_handle(kg, row, address.place), name.of(row)) for row in found.rows]
     contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
     if found.next is not None:
@@ -90,7 +87,7 @@ def _handle(kg: GraphSession, row: NodeState, place: ReadPoint) -> str:
     """The address of an instance on this branch; its own IRI leads to ``main``."""
     if place == HERE:
         return kg.iri(row.handle)
-    return format_address(InstanceAddress(row.type, row.id, place))
+    return record_uri(row.type, row.id, place)
 
 
 def _describe_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:
@@ -100,32 +97,6 @@ def _describe_rest(following: str, address: ListAddress, shown: int, total: int 
         field = address.where.field
         some = f"{shown} {address.type} instances where {field} is as asked are shown; more follow"
     return Content(following, TEXT, f"{some}. The next ones: {following}")
-
-
-class Labels:
-    """Labels of instances: the value of the type's label field, or the id."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-        self._fields: dict[str, tuple[str, Callable[..., str]]] = {}
-
-    def of(self, row: NodeState) -> str:
-        """The label of an instance."""
-        known = self._fields.get(row.type)
-        if known is None:
-            known = self._fields[row.type] = self._field(row.type)
-        value = row.values.get(known[0])
-        if value is None:
-            return row.id
-        text = known[1](value)
-        return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
-
-    def _field(self, type_name: str) -> tuple[str, Callable[..., str]]:
-        field = self._schema.by_name[type_name].label
-        if field is None:
-            return "", str
-        row = field.type.row
-        return field.name, str if row is None else row.lexical
 
 
 # --- where -------------------------------------------------------------------------------

@@ -44,10 +44,6 @@ from trails.registry.registry import Registry
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights, of_capability, of_queries, of_query
 
-NO_TYPES: Final = (
-    "there are none yet: the first write or 'trails serve' stores what the project declares"
-)
-"""The hint for an unknown type if there are no types."""
 ON_MAIN: Final[frozenset[Document]] = frozenset({"schema", "stats", "kg/types"})
 """Documents about the branch on which they are read."""
 _QUERY_TEMPLATE: Final = f"{SCHEME}queries/{{name}}"

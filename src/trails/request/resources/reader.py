@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.evidence.records import check_type, find_record
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.graph import MAIN, Graph
@@ -25,7 +26,6 @@ from trails.errors import NotFoundError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
-from trails.model.names import suggest
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.upkeep import Report
@@ -54,7 +54,6 @@ from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
 from trails.request.resources.contents import Doctor, read_document, read_page, read_query
 from trails.request.resources.listing import (
-    NO_TYPES,
     CompletionSource,
     Typed,
     complete_variable,
@@ -194,7 +193,7 @@ class Reader:
             case InstanceAddress():
                 return self._read_instance(ctx.kg, uri, address)
             case ListAddress():
-                _check_type(ctx.kg.schema, address.type)
+                check_type(ctx.kg.schema, address.type)
                 return read_page(ctx, uri, address)
 
     def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
@@ -205,10 +204,7 @@ class Reader:
 
     def _read_instance(self, kg: GraphSession, uri: str, address: InstanceAddress) -> list[Content]:
         schema = kg.schema
-        _check_type(schema, address.type)
-        state = kg.find_by_id(address.type, address.id) or kg.find(address.type, address.id)
-        if state is None:
-            raise NotFoundError(_missing(kg, address), uri=uri)
+        state, _ = find_record(kg, address.type, address.id, address.place)
         names = self._service.graph.names
         documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
         contents = [Content(uri, LD_JSON, _encode(documents.document(state)).decode())]
@@ -220,23 +216,16 @@ class Reader:
         return contents
 
 
-def _missing(kg: GraphSession, address: InstanceAddress) -> str:
-    """The message for an instance that does not exist, with similar ids."""
-    listing = format_address(ListAddress(address.type, address.place))
-    missing = kg.describe_missing(address.type, address.id)
-    return f"{missing} ({listing} lists all)"
-
-
 def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> None:
     """Refuse an address without a branch or commit that does not exist for an actor."""
     if isinstance(address, DocumentAddress):
         if not offers_document(rights, address.name):
             root, _, name = address.name.rpartition("/")
             if root == _TYPES:
-                _check_type(Schema(), name)  # where names are those of types
+                check_type(Schema(), name)  # where names are those of types
             raise unknown_address(uri, roots)
     elif isinstance(address, ListAddress | InstanceAddress):
-        _check_type(rights.schema(MAIN), address.type)
+        check_type(rights.schema(MAIN), address.type)
 
 
 def _is_open(graph: Graph, place: ReadPoint) -> bool:
@@ -245,15 +234,6 @@ def _is_open(graph: Graph, place: ReadPoint) -> bool:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
     return graph.has_checkout(name or MAIN)
-
-
-def _check_type(schema: Schema, name: str) -> None:
-    if name not in schema.by_name:
-        hint = suggest(name, schema.by_name) if schema.by_name else NO_TYPES
-        raise NotFoundError(
-            f"there is no type {shorten(name)} (trails://kg/types lists all); {hint}",
-            type=name[:100],
-        )
 
 
 def _json(uri: str, value: object) -> Content:

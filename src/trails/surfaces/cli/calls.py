@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
-from urllib.parse import unquote
 
 import typer
 from rich.markup import escape
@@ -18,21 +17,19 @@ from rich.padding import Padding
 from trails.errors import NotFoundError, QueryError, TrailsError
 from trails.model.capabilities import Tool
 from trails.model.names import suggest
-from trails.model.texts import count, read_json
-from trails.surfaces.cli.operations import Listing, Operations, ReadState, Session
+from trails.model.texts import read_json
+from trails.surfaces.cli.operations import Operations, Session
 from trails.surfaces.cli.options import (
-    BranchOption,
     FolderOption,
     GraphOption,
     JsonOption,
     ServerOption,
-    SnapshotOption,
     open_session,
     place_of,
 )
 from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.values import plain_table, show_members, show_result
 from trails.surfaces.cli.values import read_json_text as read_document
+from trails.surfaces.cli.values import show_result
 
 _PLAIN: Final = frozenset({"string"})
 
@@ -210,78 +207,3 @@ def _parameters(tool: Tool) -> list[str]:
         shown += escape(_members(schema))
         lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{shown}"))
     return [line for _, line in sorted(lines, key=lambda each: each[0])]
-
-
-def add_get_command(cli: typer.Typer, operations: Operations) -> None:
-    """Add it to the command line."""
-
-    @cli.command(epilog="Examples: trails get Task --where status=open · trails get Task t1 --json")
-    def get(
-        type_name: Annotated[
-            str, typer.Argument(help="The type of the instances.", metavar="TYPE")
-        ],
-        identifier: Annotated[
-            str | None, typer.Argument(help="Show only the instance with this id.", metavar="ID")
-        ] = None,
-        *,
-        where: Annotated[
-            str | None,
-            typer.Option(help="Only instances with this value.", metavar="FIELD=VALUE"),
-        ] = None,
-        limit: Annotated[
-            int | None,
-            typer.Option("--limit", "-n", help="Maximum number of instances.", show_default="100"),
-        ] = None,
-        cursor: Annotated[
-            str | None, typer.Option(help="Continue after the previous page.")
-        ] = None,
-        branch: BranchOption = "main",
-        snapshot: SnapshotOption = None,
-        project: FolderOption = None,
-        server: ServerOption = None,
-        graph: GraphOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """List the instances of a type, or show one; --json prints it as JSON-LD."""
-        with Reporting(as_json=as_json) as report:
-            listing = Listing(type_name, where, limit, None, cursor)
-            if identifier is not None and listing != Listing(type_name):
-                raise QueryError("--where, --limit and --cursor apply to lists; leave out the id")
-            view = ReadState(branch, snapshot)
-            with operations.open(
-                place_of(project, server), graph, report.progress, declared=False
-            ) as session:
-                if identifier is not None:
-                    found = session.instance(view, type_name, identifier)
-                    report.value = found
-                    report.text = list(show_members(_named(found), session.nodes))
-                    return
-                page = session.instances(view, listing)
-            report.value = page
-            table = plain_table("id", "label")
-            for each in page.instances:
-                table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
-            report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
-            if page.instances:
-                shown = count(len(page.instances), "instance")
-                more = "" if page.next is None else " on this page"
-                report.text += ["", f"[dim]{shown}{more}[/]"]
-            if page.next is not None:
-                report.text.append(f"[dim]For the next page, add[/] --cursor {escape(page.next)}")
-
-
-def _named(document: Mapping[str, object]) -> dict[str, object]:
-    """A JSON-LD document with the short names of its properties."""
-    found: dict[str, object] = {}
-    for name, value in document.items():
-        short = name.rpartition("#" if "#" in name else "/")[2].removeprefix("@")
-        found[short] = (
-            [_plain(each) for each in value] if isinstance(value, list) else _plain(value)
-        )
-    return found
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return value.get("@value", value.get("@id"))
-    return value.rpartition("#")[2] if isinstance(value, str) else value

@@ -18,7 +18,8 @@ from trails.model.types import PredicateDescriptor
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin
 from trails.surfaces.cli.access import add_policy_commands, add_token_commands
-from trails.surfaces.cli.calls import add_call_commands, add_get_command, read_arguments
+from trails.surfaces.cli.blobs import add_blob_commands
+from trails.surfaces.cli.calls import add_call_commands, read_arguments
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
@@ -37,6 +38,7 @@ from trails.surfaces.cli.project import (
     add_upkeep_commands,
 )
 from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
+from trails.surfaces.cli.reading import add_reading_commands
 from trails.surfaces.cli.serving import add_client_commands, add_serve_command
 from trails.surfaces.cli.values import show_result
 
@@ -47,10 +49,11 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_project_commands(cli, operations)
     add_serve_command(cli, operations)
     add_query_commands(cli, operations)
-    add_get_command(cli, operations)
+    add_reading_commands(cli, operations)
     add_call_commands(cli, operations)
     add_mutate_command(cli, operations)
     add_file_commands(cli, operations)
+    add_blob_commands(cli, operations)
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)
@@ -66,7 +69,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
 
 _HEADINGS: Final = {
     "Set up": ("new", "serve", "mcp", "doctor"),
-    "Read": ("get", "query", "queries", "export"),
+    "Read": ("get", "read", "query", "queries", "export"),
     "Change": ("tools", "call", "mutate", "load"),
     "History": ("diff", "branch", "commit"),
     "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),

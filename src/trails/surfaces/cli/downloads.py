@@ -13,7 +13,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import typer
 from rich.markup import escape
 from rich.progress import (
@@ -25,7 +24,7 @@ from rich.progress import (
     TextColumn,
 )
 
-from trails.errors import ConflictError, QueryError, StorageError
+from trails.errors import ConflictError, StorageError
 from trails.files import digest_file, private_opener, replacing, sync_folder
 from trails.surfaces.cli.operations import Session
 from trails.surfaces.cli.plain import INTERRUPTED
@@ -34,22 +33,6 @@ from trails.surfaces.cli.values import size
 
 _PAUSE: Final = 0.2
 """Seconds between two questions about a job."""
-
-
-def read_conditions(texts: Iterable[str]) -> dict[str, object]:
-    """``field=value`` as conditions; a value that is JSON is taken as JSON."""
-    found: dict[str, object] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise QueryError(f"--where takes FIELD=VALUE, not {text[:100]!r}")
-        if name in found:
-            raise QueryError(f"--where names {name[:100]!r} twice; each condition once")
-        try:
-            found[name] = msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            found[name] = value
-    return found
 
 
 class Download:
@@ -127,7 +110,8 @@ class Download:
         part = output.with_name(f".{output.name}.{handle}")
         with open(part, "ab", opener=private_opener) as file:
             if file.tell() > total:
-                file.truncate(0)
+                file.seek(0)
+                file.truncate()
             have = file.tell()
             with progress_bar("downloading", DownloadColumn(), shown=self._shown) as progress:
                 if have < total:

@@ -15,7 +15,7 @@ from rich.progress import DownloadColumn
 from trails.errors import NotFoundError, QueryError
 from trails.model.texts import count
 from trails.model.writes import LoadRequest, LoadResult
-from trails.surfaces.cli.downloads import Download, progress_bar, read_conditions
+from trails.surfaces.cli.downloads import Download, progress_bar
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -132,11 +132,9 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             ),
         ] = None,
         where: Annotated[
-            list[str] | None,
+            str | None,
             typer.Option(
-                help="Only records with this value, of the types given; repeatable. "
-                "FIELD__gte and other lookups compare; a value may be JSON.",
-                metavar="FIELD=VALUE",
+                help="Only records with this value, of the types given.", metavar="FIELD=VALUE"
             ),
         ] = None,
         fields: Annotated[
@@ -193,7 +191,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                         {
                             "format": wanted,
                             "types": types or [],
-                            "where": read_conditions(where or []),
+                            **({} if where is None else {"where": where}),
                             "fields": fields or [],
                             "escape_formulas": escape_formulas,
                             **place,

@@ -36,6 +36,7 @@ BY_CODE: Final[dict[str, int]] = {
     "conflict": 409,
     "transaction": 409,
     "schema_mismatch": 409,
+    "stale": 410,
     "too_large": 413,
     "media_type": 415,
     "range": 416,

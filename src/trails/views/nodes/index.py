@@ -23,9 +23,9 @@ from trails.model.evidence.graphemes import Sliceable
 from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
-from trails.model.json_values import Json
-from trails.model.nodes import LARGE_NODE, NodeState
+from trails.model.nodes import LARGE_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.values.json_values import Json
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.layers import (
     FOREVER,
@@ -43,7 +43,18 @@ from trails.views.nodes.long_texts import (
     StoredText,
     read_document,
 )
-from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, seal, unseal
+from trails.views.nodes.rows import (
+    LONG,
+    MISSING,
+    PRESENT,
+    Extract,
+    Slot,
+    after_prefix,
+    all_slots,
+    docs_of,
+    seal,
+    unseal,
+)
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000
@@ -110,6 +121,12 @@ class NodeIndex:
     def position(self) -> Position:
         """How far it has followed the log."""
         return self.layer.position
+
+    def position_in(self, db: sqlite3.Connection) -> Position:
+        """How far it has followed the log in what a transaction sees."""
+        query = "SELECT seq, head FROM layers WHERE layer = ?"
+        row = db.execute(query, (self.layer.number,)).fetchone()
+        return self.position if row is None else Position(*row)
 
     @property
     def layer_sql(self) -> tuple[LayerSql, ...]:
@@ -186,28 +203,37 @@ class NodeIndex:
             f"the node index holds something unreadable ({error}); it will be rebuilt"
         )
 
-    def text_of(self, db: sqlite3.Connection, handle: str, field: str) -> Sliceable | None:
-        """The text of a String or Json field of one value, of which parts can be read.
+    def find_in_parts(self, db: sqlite3.Connection, handle: str) -> Stored | None:
+        """One node by handle; its long texts are read on this connection, as parts are asked for.
 
-        A long one is read as its parts are asked for, on this connection, and has a ``digest``.
-        None if there is no such node, value or text.
+        Such a text is a ``StoredText``; of a Json field it is the JSON.
         """
         row = self._look_up(db, handle)
         if row is None:
             return None
         try:
-            doc = unseal(handle, row[2])
+            doc, long = unseal(handle, row[2]), {}
             if doc[0] == MARK:
                 found = read_document(doc)
-                mark = found.long.get(field)
-                if mark is not None:
-                    return StoredText(mark, partial(self._read_part, db, mark))
-                doc = bytes(found.rest)
-            values = self.docs.decode(handle.partition("/")[0], doc, self.file.texts, db)
+                doc, long = bytes(found.rest), found.long
+            type_name, identifier = split_handle(handle)
+            values = self.docs.decode(type_name, doc, self.file.texts, db)
         except _UNREADABLE as error:
             raise self._unreadable(error) from error
-        value = values.get(field)
-        return value.text if isinstance(value, Json) else value if isinstance(value, str) else None
+        for field, mark in long.items():
+            values[field] = StoredText(mark, partial(self._read_part, db, mark))
+        return Stored(row[0], row[1], NodeState(type_name, identifier, values), row[3])
+
+    def text_of(self, db: sqlite3.Connection, handle: str, field: str) -> Sliceable | None:
+        """The text of a String or Json field of one value, of which parts can be read.
+
+        None if there is no such node, value or text.
+        """
+        found = self.find_in_parts(db, handle)
+        value = None if found is None else found.state.values.get(field)
+        if isinstance(value, Json):
+            return value.text
+        return value if isinstance(value, str | StoredText) else None
 
     def exists(self, db: sqlite3.Connection, handle: str) -> bool:
         """Whether there is such a node."""
@@ -238,6 +264,25 @@ class NodeIndex:
             found.extend(self.file.rows(db, query, (sid, key, limit)))
         found.sort()
         return [handle for _, handle in (found if limit < 0 else found[:limit])]
+
+    def beginning_with(
+        self, db: sqlite3.Connection, slot: str, start: str, limit: int, before: int | None = None
+    ) -> list[str]:
+        """Handles of nodes with a text in a slot that begins so, as far as keys tell.
+
+        ``before``: only versions that were written before that place in the log.
+        """
+        sid, low = self.file.slot_number(slot), (PRESENT + start.encode())[:LONG]
+        seen = "" if before is None else f" AND n.seq < {before}"
+        found: list[str] = []
+        for sql in self.layer_sql:
+            query = (
+                f"SELECT n.handle FROM {sql.keyed(joined=True)}"  # noqa: S608
+                f"k.sid = ? AND k.key >= ? AND k.key < ?{seen} LIMIT ?"
+            )
+            rows = self.file.rows(db, query, (sid, low, after_prefix(low), limit))
+            found.extend(handle for (handle,) in rows)
+        return found[:limit]
 
     def count_key(self, db: sqlite3.Connection, slot: str, key: bytes) -> int:
         """How many nodes have this key in a slot."""
@@ -325,7 +370,9 @@ class NodeIndex:
                 yield from page
                 after = page[-1].nid
 
-    def page(self, db: sqlite3.Connection, type_name: str, after: int) -> list[Stored]:
+    def page(
+        self, db: sqlite3.Connection, type_name: str, after: int, limit: int = _PAGE
+    ) -> list[Stored]:
         """Instances of exactly one type, some at a time, those after a number."""
         rows: list[tuple[int, int, str, bytes, int]] = []
         for low, high in self.file.ranges((type_name,)):
@@ -334,11 +381,11 @@ class NodeIndex:
                     f"SELECT n.nid, n.seq, n.handle, n.doc, {sql.layer} FROM {sql.noded()}"  # noqa: S608
                     "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT ?"
                 )
-                rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
+                rows.extend(self.file.rows(db, query, (max(after, low - 1), high, limit)))
         rows.sort()
         return [
             Stored(nid, seq, self.state(db, handle, doc), layer)
-            for nid, seq, handle, doc, layer in rows[:_PAGE]
+            for nid, seq, handle, doc, layer in rows[:limit]
         ]
 
     def _read_part(self, db: sqlite3.Connection, text: LongText, start: int, end: int) -> str:

@@ -79,6 +79,25 @@ class _Filters(msgspec.Struct, frozen=True):
     test: Test | None = None
 
 
+def first_of(
+    index: NodeIndex,
+    db: sqlite3.Connection,
+    handles: Iterable[str],
+    schema_filter: SchemaFilter | None = None,
+    *,
+    in_parts: bool = False,
+) -> NodeState | None:
+    """The first of some nodes that there is, as far as it is visible."""
+    find = index.find_in_parts if in_parts else index.find
+    for handle in handles:
+        found = find(db, handle)
+        if found is not None:
+            state = found.state if schema_filter is None else schema_filter.apply(found.state)
+            if state is not None:
+                return state
+    return None
+
+
 class Selector:
     """Runs selections over one connection: a reader's, or the writer's own."""
 
@@ -102,6 +121,18 @@ class Selector:
         self._read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
+
+    @property
+    def commit(self) -> str:
+        """The commit whose state is read."""
+        return self._index.position_in(self._db).commit
+
+    def first(self, handles: Iterable[str], *, in_parts: bool = False) -> NodeState | None:
+        """The first of some nodes that there is, as far as it is visible.
+
+        ``in_parts``: long texts are read as their parts are asked for, within the transaction.
+        """
+        return first_of(self._index, self._db, handles, self._schema_filter, in_parts=in_parts)
 
     # --- the three questions -----------------------------------------------------
 

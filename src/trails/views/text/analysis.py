@@ -13,36 +13,29 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
+from functools import cached_property
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
 import regex
 import tantivy
 
-LANGUAGES: Final = (
-    "arabic",
-    "danish",
-    "dutch",
-    "english",
-    "finnish",
-    "french",
-    "german",
-    "greek",
-    "hungarian",
-    "italian",
-    "norwegian",
-    "portuguese",
-    "romanian",
-    "russian",
-    "spanish",
-    "swedish",
-    "tamil",
-    "turkish",
-)
-"""The languages whose words can be reduced to stems."""
+from trails.model.types import LANGUAGES
 
 WITHOUT_STOP_WORDS: Final = frozenset({"arabic", "greek", "romanian", "tamil", "turkish"})
 """The languages of which tantivy has no list of stop words."""
+
+_ENGLISH: Final = (
+    "i me my myself we us our ours ourselves you your yours yourself yourselves he him his himself "
+    "she her hers herself it its itself they them their theirs themselves what which who whom this "
+    "that these those am is are was were be been being have has had having do does did doing would "
+    "should could ought a an the and but if or because as until while of at by for with about "
+    "against between into through during before after above below to from up down in out on off "
+    "over under again further then once here there when where why how all any both each few more "
+    "most other some such no nor not only own same so than too very"
+)
+"""The list of the Snowball project, as it is used for the other languages: the list of tantivy for
+English has 33 words and leaves questions full of words that ask and name nothing."""
 
 LONGEST: Final = 100
 """Longer runs (hashes, encoded data) are cut, and become phrases. tantivy would drop them from
@@ -54,8 +47,9 @@ _FORMAT: Final = 1
 _REMEMBERED: Final = 200_000
 """How many words an analyzer keeps the stems of."""
 
-_PIECE: Final = 4096
-"""How many characters are analysed at once, so that who needs few tokens waits for few."""
+_FIRST_PIECE: Final = 4096
+_PIECE: Final = 32768
+"""How many characters are analysed at once, so that the first matches are found soon."""
 
 # What is removed: combining diacritics of Latin, Greek and Cyrillic, the points of Hebrew and
 # Arabic, the Arabic tatweel, and characters that are invisible inside a word (soft hyphen,
@@ -108,6 +102,11 @@ _ASCII: Final = bytes(
 _CUT: Final = regex.compile(r"[\x00-/:-@\[-`{-\x7f\u4e00-\u9fff\u3001\u3002]")
 
 
+def _cut(text: str, start: int) -> int:
+    cut = _CUT.search(text, start)
+    return cut.start() if cut else len(text)
+
+
 def _fold(text: str) -> str:
     """Compatibility forms, case and diacritics removed; signs in canonical order, decomposed."""
     if text.isascii():
@@ -135,6 +134,19 @@ class _Lengths(dict[str, int]):
 _LENGTHS: Final = _Lengths()
 
 
+_BIGRAM: Final = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Bopomofo}\p{Yi}]")
+_QUADGRAM: Final = regex.compile(rf"[{_UNSPACED}]")
+
+
+def window(term: str) -> int:
+    """How many characters of a run without spaces make a word, about; 0 for other words."""
+    if term.isascii():
+        return 0
+    if _BIGRAM.match(term):
+        return 2
+    return 4 if _QUADGRAM.match(term) else 0
+
+
 class Token(NamedTuple):
     """A word of a text and its place in it."""
 
@@ -143,7 +155,7 @@ class Token(NamedTuple):
     start: int
     end: int
     position: int
-    """The how-manieth of the words that are kept; neighbours in a phrase differ by one."""
+    """The number of the word among those that are kept; neighbours in a phrase differ by one."""
 
 
 class Analyzer:
@@ -154,7 +166,7 @@ class Analyzer:
             raise ValueError(f"{language!r} is not a language; use {', '.join(LANGUAGES)}")
         self.language = language
         self.stop_words = stop_words and language not in {None, *WITHOUT_STOP_WORDS}
-        self._terms = _Terms(language, stop_words=self.stop_words)
+        self.terms = _Terms(language, stop_words=self.stop_words)
 
     @property
     def version(self) -> str:
@@ -167,26 +179,95 @@ class Analyzer:
 
     def words(self, text: str) -> list[str]:
         """The words in their order: what is indexed, and what ``tokens`` locates."""
-        if text.isascii():
-            words = text.translate(_ASCII).split()
-            if len(text) > LONGEST and max(map(len, words), default=0) > LONGEST:
-                words = _WORD.findall(text.lower())
-        else:
-            words = _WORD.findall(_fold(text))
-        if self.language is None:
-            return words
-        terms = self._terms
-        return [term for word in words if (term := terms[word])]
+        return Piece(self, 0, len(text), text).words
+
+    def folded(self, text: str) -> list[str]:
+        """The words before they are stemmed, stop words among them."""
+        return _WORD.findall(_fold(text))
+
+    def term(self, word: str) -> str:
+        """What a folded word is in the index; empty if it is a stop word."""
+        return self.terms[word]
+
+    def pieces(self, text: str, ahead: int = 0) -> Iterator[Piece]:
+        """The text in parts, each with so many words of what follows; no word is cut."""
+        start, size = 0, _FIRST_PIECE
+        while start < len(text):
+            end = reach = _cut(text, start + size)
+            missing = ahead
+            while missing > 0 and reach < len(text):
+                further = _cut(text, reach + LONGEST)
+                missing -= len(self.words(text[reach:further]))
+                reach = further
+                if reach - end > _PIECE:
+                    # Hardly a word in so much text: let it be part of this piece.
+                    end, missing = reach, ahead
+            yield Piece(self, start, end, text[start:reach])
+            start, size = end, _PIECE
 
     def tokens(self, text: str) -> Iterator[Token]:
         """The words with their places, computed as far as they are asked for."""
         position = 0
-        for offset, piece in _pieces(text):
-            for word, start, end in _locate(piece):
-                term = self._terms[word]
-                if term:
-                    yield Token(term, offset + start, offset + end, position)
-                    position += 1
+        for piece in self.pieces(text):
+            for word, (start, end) in zip(piece.words, piece.spans(), strict=True):
+                yield Token(word, start, end, position)
+                position += 1
+
+
+class Piece:
+    """A part of a text, analysed on its own, and some words that follow it."""
+
+    def __init__(self, analyzer: Analyzer, offset: int, end: int, text: str) -> None:
+        self.end = end
+        """Where the part ends and the words that follow begin."""
+        self._text = text
+        self._offset = offset
+        self._terms = analyzer.terms
+        self.folded = _fold(text)
+
+    @cached_property
+    def _found(self) -> list[str]:
+        """The folded words, before they are stemmed."""
+        if not self._text.isascii():
+            return _WORD.findall(self.folded)
+        words = self.folded.translate(_ASCII).split()
+        if len(self._text) > LONGEST and max(map(len, words), default=0) > LONGEST:
+            return _WORD.findall(self.folded)
+        return words
+
+    @cached_property
+    def words(self) -> list[str]:
+        terms = self._terms
+        if not terms.stemmed:
+            return self._found
+        return [term for word in self._found if (term := terms[word])]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each of the words is: start and end in the whole text."""
+        spans = self._spans()
+        if self._terms.stemmed:
+            terms = self._terms
+            return [span for word, span in zip(self._found, spans, strict=True) if terms[word]]
+        return spans
+
+    def _spans(self) -> list[tuple[int, int]]:
+        offset = self._offset
+        if self._text.isascii():
+            found = _ASCII_WORD.finditer(self._text)
+            return [(offset + each.start(), offset + each.end()) for each in found]
+        origin = _origins(self._text)
+        found = _WORD.finditer(self.folded)
+        if origin is None:
+            return [(offset + each.start(), offset + each.end()) for each in found]
+        origin.append(len(self._text))
+        # What was removed after the last letter (its diacritics) belongs to the word.
+        return [
+            (
+                offset + origin[each.start()],
+                offset + max(origin[each.end() - 1] + 1, origin[each.end()]),
+            )
+            for each in found
+        ]
 
 
 class _Terms(dict[str, str]):
@@ -194,11 +275,14 @@ class _Terms(dict[str, str]):
 
     def __init__(self, language: str | None, *, stop_words: bool) -> None:
         super().__init__()
+        self.stemmed = language is not None
         self._analyzer: tantivy.TextAnalyzer | None = None
         if language is not None:
             builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw())
             if stop_words:
                 builder = builder.filter(tantivy.Filter.stopword(language))
+                if language == "english":
+                    builder = builder.filter(tantivy.Filter.custom_stopword(_ENGLISH.split()))
             self._analyzer = builder.filter(tantivy.Filter.stemmer(language)).build()
 
     def __missing__(self, word: str) -> str:
@@ -208,34 +292,6 @@ class _Terms(dict[str, str]):
             self.clear()
         term = self[word] = "".join(self._analyzer.analyze(word))
         return term
-
-
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """The text in parts that can be analysed on their own, each with its offset."""
-    start = 0
-    while start < len(text):
-        cut = _CUT.search(text, start + _PIECE)
-        end = cut.start() if cut else len(text)
-        yield start, text[start:end]
-        start = end
-
-
-def _locate(text: str) -> Iterator[tuple[str, int, int]]:
-    """The folded words of a text, with start and end in the original."""
-    if text.isascii():
-        for found in _ASCII_WORD.finditer(text):
-            yield found[0].lower(), found.start(), found.end()
-        return
-    origin = _origins(text)
-    if origin is None:
-        for found in _WORD.finditer(_fold(text)):
-            yield found[0], found.start(), found.end()
-        return
-    origin.append(len(text))
-    for found in _WORD.finditer(_fold(text)):
-        # What was removed after the last letter (its diacritics) belongs to the word.
-        end = max(origin[found.end() - 1] + 1, origin[found.end()])
-        yield found[0], origin[found.start()], end
 
 
 def _origins(text: str) -> list[int] | None:

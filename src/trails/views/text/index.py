@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,6 +43,7 @@ _DIGEST: Final = 16
 _FOOTER: Final = struct.Struct("<II")
 _MAGIC: Final = 1337
 _BLOCK: Final = 1 << 20
+_DOCUMENTS: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "N,')
 
 
 class Entry(NamedTuple):
@@ -74,7 +76,7 @@ class TextIndex:
             make_folder(folder)
             self._stamp(folder)
             _check_files(folder)
-        with _guard(self):
+        with guard(self):
             self._index = tantivy.Index(_schema(), path=None if folder is None else str(folder))
             whitespace = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
             self._index.register_tokenizer("words", whitespace)
@@ -98,13 +100,10 @@ class TextIndex:
             )
 
     def _load(self) -> None:
-        with _guard(self):
+        with guard(self):
             self._index.reload()
-            self.searcher = self._index.searcher()
-            every = tantivy.Query.all_query()
-            counted = self.searcher.aggregate(every, {"n": {"value_count": {"field": "order"}}})
-            documents = self.searcher.num_docs
-            if documents and counted["n"]["value"] != documents:
+            self.state = IndexState(self._index.searcher(), self.schema)
+            if not self.state.whole:
                 raise CorruptionError(
                     f"text index {self.folder}: its segments do not hold what it says; "
                     "it must be rebuilt"
@@ -116,11 +115,11 @@ class TextIndex:
 
     @property
     def documents(self) -> int:
-        return self.searcher.num_docs
+        return self.state.searcher.num_docs
 
     def put(self, texts: Mapping[str, Texts]) -> None:
         """Replace what these handles have; None removes it."""
-        with _guard(self):
+        with guard(self):
             writer = self._open_writer(_HEAP)
             for handle, texts_ in texts.items():
                 writer.delete_documents_by_term("handle", handle)
@@ -128,7 +127,7 @@ class TextIndex:
 
     def fill(self, texts: Iterable[tuple[str, Texts]]) -> None:
         """Add the texts of handles that the index does not have yet: faster than ``put``."""
-        with _guard(self):
+        with guard(self):
             writer = self._open_writer(_BUILD_HEAP)
             for handle, texts_ in texts:
                 self._add(writer, handle, texts_)
@@ -141,7 +140,7 @@ class TextIndex:
         """
         if self._writer is None:
             return
-        with _guard(self):
+        with guard(self):
             writer, self._writer = self._writer, None
             writer.commit()
             writer.wait_merging_threads()
@@ -149,8 +148,8 @@ class TextIndex:
 
     def entries(self) -> Iterator[Entry]:
         """Every document, in no order."""
-        searcher = self.searcher
-        with _guard(self):
+        searcher = self.state.searcher
+        with guard(self):
             found = searcher.search(
                 tantivy.Query.all_query(), limit=max(1, searcher.num_docs), count=False
             )
@@ -166,7 +165,7 @@ class TextIndex:
     def close(self) -> None:
         """Forget what was put and not flushed."""
         if self._writer is not None:
-            with _guard(self):
+            with guard(self):
                 writer, self._writer = self._writer, None
                 writer.rollback()
                 writer.wait_merging_threads()
@@ -191,6 +190,56 @@ class TextIndex:
             writer.add_document(document)
 
 
+class IndexState:
+    """What an index holds after a flush, and its statistics. Never changes."""
+
+    def __init__(self, searcher: tantivy.Searcher, schema: tantivy.Schema) -> None:
+        self.searcher = searcher
+        self._schema = schema
+        self._counted: dict[str, int] = {}
+        every = tantivy.Query.all_query()
+        sums = searcher.aggregate(every, {"length": {"stats": {"field": "length"}}})
+        self.whole = searcher.num_docs == sums["length"]["count"]
+        self.words = int(sums["length"]["sum"] or 0)
+        self.stored_documents = self._stored_documents()
+        """How many texts the statistics of tantivy count: deleted ones until they are merged."""
+
+    def _stored_documents(self) -> int:
+        hits = self.searcher.search(tantivy.Query.all_query(), 1, count=False).hits
+        if not hits:
+            return 0
+        address = hits[0][1]
+        handle = TextIndex.entry(self.searcher, address).handle
+        query = tantivy.Query.term_query(self._schema, "handle", handle, "basic")
+        found = _DOCUMENTS.search(query.explain(self.searcher, address).to_json())
+        if found is None:
+            raise RuntimeError("tantivy explains a score otherwise than before")
+        return int(float(found[1]))
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing deleted is counted."""
+        return self.stored_documents == self.searcher.num_docs
+
+    def stored_frequency(self, term: str) -> int:
+        return self.searcher.doc_freq("words", term)
+
+    def frequency(self, term: str) -> int:
+        """How many texts have a word."""
+        if self.exact:
+            return self.stored_frequency(term)
+        known = self._counted.get(term)
+        if known is None:
+            query = tantivy.Query.term_query(self._schema, "words", term, "basic")
+            known = self._counted[term] = count(self.searcher, query)
+        return known
+
+
+def count(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
+    """How many documents match."""
+    return int(searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
+
+
 def order(handle: str, item: int) -> int:
     """What decides between texts with equal scores: any order that depends on names alone."""
     return zlib.crc32(handle.encode(), item)
@@ -207,7 +256,7 @@ def _schema() -> tantivy.Schema:
 
 
 @contextmanager
-def _guard(index: TextIndex) -> Iterator[None]:
+def guard(index: TextIndex) -> Iterator[None]:
     """Raise what tantivy raises as errors of ours. A panic on damaged data is a BaseException."""
     try:
         yield

@@ -1,0 +1,453 @@
+"""``node_get``, ``node_list``, ``fetch`` and ``read_record_field``: reading without SPARQL.
+
+Every answer is bounded, says what it leaves out, and has the call that continues. They take a
+record in every form in which an answer shows one, and pin what they continue to a commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import time
+from typing import Final
+
+import msgspec
+
+from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
+from trails.engine.evidence.fields import (
+    DEFAULT_LENGTH,
+    MOST_LENGTH,
+    FieldRequest,
+    read_field,
+)
+from trails.engine.evidence.lists import LIST_RECORDS, ListRequest, list_records
+from trails.engine.evidence.records import (
+    Record,
+    check_type,
+    known_field,
+    make_place,
+    open_record,
+)
+from trails.engine.evidence.values import BoundedValues, bounded_values, size_of
+from trails.engine.session.context import GraphContext
+from trails.errors import FieldError, ValidationError
+from trails.model.nodes import Order, Selection
+from trails.model.types import TypeDescriptor
+from trails.model.uris import parse_clause
+from trails.request.builtins.declare import (
+    BOOLEAN,
+    INTEGER,
+    READER,
+    STRING,
+    Builtin,
+    Route,
+    ToolContext,
+    field,
+    listed,
+    said,
+    shown,
+)
+from trails.request.resources.contents import condition_of
+
+MAX_CHARS: Final = 32_768
+_LEAST: Final = 16
+
+_RECORD: Final = field(
+    "record",
+    "trails://kg/Type/id, the IRI, or Type/id.",
+    required=True,
+    min_length=1,
+    max_length=8192,
+)
+_TYPE: Final = field("type", "The type, if record is a bare key.", max_length=100)
+_BRANCH: Final = field("branch", "The branch; main when left out.", max_length=100)
+_SNAPSHOT: Final = field("snapshot", "A past commit, instead of a branch.", max_length=100)
+_BOUND: Final = field(
+    "max_chars",
+    "The most characters of the answer.",
+    "Int",
+    default=MAX_CHARS,
+    min_value=1000,
+    max_value=1_000_000,
+)
+_CALL: Final = said({"type": "object"}, "The exact call: tool and arguments.")
+
+
+def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dict[str, object]:
+    """The largest of some answers that has at most ``limit`` characters; ``room`` is the first."""
+    while True:
+        body = make(room)
+        size = size_of(body)
+        if size <= limit or room <= _LEAST:
+            return body
+        room = max(_LEAST, min(room - (size - limit), room * limit // size))
+
+
+# --- one field ---------------------------------------------------------------------------
+
+
+def _read(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
+    request = _request(given)
+    room = min(request.length, max_chars)
+    return read_field(
+        tool.service, ctx, request, lambda found: _fit(found.document, room, max_chars)
+    )
+
+
+def _read_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    given.pop("max_chars", None)
+    request = _request(given)
+    return read_field(tool.service, ctx, request, lambda found: found.document(request.length))
+
+
+def _request(given: Mapping[str, object]) -> FieldRequest:
+    wanted = {name: value for name, value in given.items() if value is not None}
+    place = make_place(wanted.pop("branch", None), wanted.pop("snapshot", None))
+    return msgspec.convert({**wanted, "place": place}, FieldRequest)
+
+
+READ_RECORD_FIELD: Final = Builtin(
+    name="read_record_field",
+    title="Read a field",
+    description=(
+        "Read a window of one field's text, exactly as stored: from offset on, around a match of "
+        "query, or where cursor goes on. Offsets count characters. The answer has the text, its "
+        "range (start, end, total), complete, matches, and next and previous: calls that are "
+        "ready to send and stay on the same commit. Values that are not text are read as JSON."
+    ),
+    fields=(
+        _RECORD,
+        field("field", "The field.", required=True, min_length=1, max_length=100),
+        _TYPE,
+        field("item", "Of a list: which item, from 0.", "Int", min_value=0),
+        field("path", "Of JSON: a JSON pointer, like /a/0.", max_length=2000),
+        field("offset", "Where to begin; 0 when left out.", "Int", min_value=0),
+        field("cursor", "From next or previous.", max_length=2000),
+        field("query", "Words to find in the text; marks matches.", max_length=2000),
+        field("match", "Begin before this match, from 1.", "Int", min_value=1),
+        field("before", "Characters before offset or match.", "Int", min_value=0),
+        field(
+            "length",
+            "Characters of text.",
+            "Int",
+            default=DEFAULT_LENGTH,
+            min_value=1,
+            max_value=MOST_LENGTH,
+        ),
+        _BRANCH,
+        _SNAPSHOT,
+        _BOUND,
+    ),
+    output=shown(
+        id=STRING,
+        title=STRING,
+        field=STRING,
+        commit=STRING,
+        text=STRING,
+        start=INTEGER,
+        end=INTEGER,
+        total=INTEGER,
+        complete=said(BOOLEAN, "Whether text is all of it."),
+        truncated=BOOLEAN,
+        optional={
+            "matches": listed(shown(start=INTEGER, end=INTEGER, text=STRING)),
+            "next": _CALL,
+            "previous": _CALL,
+            "next_match": _CALL,
+        },
+    ),
+    hints=READER,
+    action="Read",
+    run=_read,
+    record=_read_record,
+    routes=(Route("GET", "kg/{type}/{record}/fields/{field}"),),
+    command="read",
+)
+
+
+# --- one record --------------------------------------------------------------------------
+
+
+def _open(
+    tool: ToolContext,
+    ctx: GraphContext,
+    reference: str,
+    branch: str | None,
+    snapshot: str | None,
+    *,
+    type: str | None = None,
+    argument: str = "record",
+) -> Record:
+    return open_record(
+        tool.service,
+        ctx,
+        reference,
+        make_place(branch, snapshot),
+        type_name=type,
+        argument=argument,
+    )
+
+
+def _get(
+    tool: ToolContext,
+    ctx: GraphContext,
+    record: str,
+    fields: Sequence[str],
+    max_chars: int,
+    type: str | None,
+    branch: str | None,
+    snapshot: str | None,
+) -> object:
+    found = _open(tool, ctx, record, branch, snapshot, type=type)
+    cursors = Cursors(tool.service.graph)
+    wanted = [known_field(found.descriptor, name, "fields") for name in fields]
+
+    def make(room: int | None) -> dict[str, object]:
+        values = bounded_values(
+            found, wanted or found.descriptor.fields, room, cursors, blanks=bool(wanted)
+        )
+        return {
+            "id": found.uri,
+            "type": found.state.type,
+            "title": found.title,
+            "iri": found.ctx.kg.iri(found.state.handle),
+            "commit": found.commit,
+            "values": values.values,
+            **_left_out(values),
+        }
+
+    return _fit(make, max_chars, max_chars)
+
+
+def _left_out(found: BoundedValues) -> dict[str, object]:
+    return {
+        "complete": not found.left_out,
+        **({"left_out": found.left_out} if found.left_out else {}),
+    }
+
+
+NODE_GET: Final = Builtin(
+    name="node_get",
+    title="Get a record",
+    description=(
+        "Get one record: its title and the values of its fields, or of those in fields. References "
+        "are ids of other records, which every reading tool takes. If long values do not fit, "
+        "left_out lists how much of each is shown, with the exact call that reads the rest."
+    ),
+    fields=(
+        _RECORD,
+        field("fields", "Only these fields.", many=True, max_count=200),
+        _TYPE,
+        _BRANCH,
+        _SNAPSHOT,
+        _BOUND,
+    ),
+    output=shown(
+        id=STRING,
+        type=STRING,
+        title=STRING,
+        iri=STRING,
+        commit=STRING,
+        values={"type": "object"},
+        complete=BOOLEAN,
+        optional={"left_out": listed({"type": "object"})},
+    ),
+    hints=READER,
+    action="Read",
+    run=_get,
+)
+
+
+def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int) -> object:
+    found = _open(tool, ctx, id, None, None, argument="id")
+    cursors = Cursors(tool.service.graph)
+
+    def make(room: int) -> dict[str, object]:
+        values = bounded_values(found, found.descriptor.fields, room, cursors)
+        place = found.place
+        return {
+            "id": found.uri,
+            "title": found.title,
+            "text": _prose(values),
+            "url": found.ctx.kg.iri(found.state.handle),
+            "metadata": {
+                "type": found.state.type,
+                "branch": place.branch or ("" if place.commit else "main"),
+                "commit": found.commit,
+            },
+            **_left_out(values),
+        }
+
+    return _fit(make, max_chars, max_chars)
+
+
+def _prose(found: BoundedValues) -> str:
+    """The values of a record as a text to read: one line each, long ones on lines of their own."""
+    parts: list[str] = []
+    for name, value in found.values.items():
+        text = _spell(value)
+        parts.append(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}")
+    for note in found.left_out:
+        some = f"{note.shown} of {note.of} {note.unit} are shown"
+        parts.append(f"[{note.field}: {some}; left_out has the call for the rest]")
+    return "\n".join(parts)
+
+
+def _spell(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value)
+    return msgspec.json.encode(value).decode()
+
+
+FETCH: Final = Builtin(
+    name="fetch",
+    title="Fetch a record",
+    description=(
+        "Fetch one record by its id, as search and node_list show it, as a text to read: a line "
+        "for each field. If long values do not fit, left_out lists how much of each is shown, with "
+        "the exact call that reads the rest."
+    ),
+    fields=(
+        field("id", "trails://kg/Type/id, the IRI, or Type/id.", required=True, max_length=8192),
+        _BOUND,
+    ),
+    output=shown(
+        id=STRING,
+        title=STRING,
+        text=STRING,
+        url=STRING,
+        metadata={"type": "object"},
+        complete=BOOLEAN,
+        optional={"left_out": listed({"type": "object"})},
+    ),
+    hints=READER,
+    action="Read",
+    run=_fetch,
+    routes=(Route("GET", "fetch"),),
+)
+
+# --- many records ------------------------------------------------------------------------
+
+_SHARE: Final = 8
+"""The values of one record get at most this part of an answer, so that others have room too."""
+_LEAST_VALUES: Final = 400
+
+
+def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
+    wanted = msgspec.convert(given, _Wanted)
+    page = list_records(tool.service, ctx, wanted.request())
+    cursors = Cursors(tool.service.graph)
+    share = max(_LEAST_VALUES, max_chars // _SHARE)
+    items = [_item(each, wanted.fields, share, cursors) for each in page.records]
+
+    def make(shown: int) -> dict[str, object]:
+        body: dict[str, object] = {"type": wanted.type, "commit": page.commit}
+        if page.total is not None:
+            body["total"] = page.total
+        body["records"] = items[:shown]
+        cursor = page.cursor(cursors, shown)
+        if cursor is not None:
+            bound = {} if max_chars == MAX_CHARS else {"max_chars": max_chars}
+            arguments = {name: each for name, each in given.items() if each not in (None, [], ())}
+            arguments |= bound
+            body["next"] = {"tool": LIST_RECORDS, "arguments": {**arguments, "cursor": cursor}}
+            body["expires"] = expiry(time() + LIFETIME)
+        return body
+
+    shown = len(items)
+    while True:
+        body = make(shown)
+        size = size_of(body)
+        if size <= max_chars or shown <= 1:
+            return body
+        shown = max(1, min(shown - 1, shown * max_chars // size))
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """The arguments of ``node_list``."""
+
+    type: str
+    where: str | None
+    order: str | None
+    fields: tuple[str, ...]
+    limit: int
+    cursor: str | None
+    branch: str | None
+    snapshot: str | None
+
+    def request(self) -> ListRequest:
+        """What they ask for."""
+        return ListRequest(
+            place=make_place(self.branch, self.snapshot),
+            select=self._selection,
+            subject=[self.type, self.where, self.order],
+            cursor=self.cursor,
+        )
+
+    def _selection(self, ctx: GraphContext) -> Selection:
+        schema = ctx.kg.schema
+        check_type(schema, self.type)
+        descriptor = schema.by_name[self.type]
+        for name in self.fields:
+            known_field(descriptor, name, "fields")
+        clause = None if self.where is None else parse_clause(self.where)
+        where = None if clause is None else condition_of(descriptor, clause)
+        return Selection(self.type, where, _order(descriptor, self.order), self.limit)
+
+
+def _order(descriptor: TypeDescriptor, text: str | None) -> tuple[Order, ...]:
+    if text is None:
+        return ()
+    name = text.removeprefix("-")
+    found = known_field(descriptor, name, "order")
+    row = found.type.scalar.row
+    if found.many or (row is not None and row.sort_key is None):
+        message = f"{name} is {found.type}, which has no order; sort by another field"
+        raise ValidationError([FieldError("order", "datatype", message, text[:100])])
+    return (Order(name, descending=text.startswith("-")),)
+
+
+def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) -> dict[str, object]:
+    item: dict[str, object] = {"id": record.uri, "title": record.title}
+    if fields:
+        wanted = [record.field(name) for name in fields]
+        found = bounded_values(record, wanted, room, cursors, blanks=True)
+        item["values"] = found.values
+        if found.left_out:
+            item["left_out"] = found.left_out
+    return item
+
+
+NODE_LIST: Final = Builtin(
+    name=LIST_RECORDS,
+    title="List records",
+    description=(
+        "List the records of a type (and of types that extend it): ids and titles, and the values "
+        'of fields. where keeps those with one value: "status=open". order is a field, with - '
+        "before it for descending. If there are more, next is the call that continues; all pages "
+        "are of one commit. Read a record with node_get or fetch."
+    ),
+    fields=(
+        field("type", "The type.", required=True, min_length=1, max_length=100),
+        field("where", "field=value", min_length=1, max_length=2000),
+        field("order", "field or -field", min_length=1, max_length=100),
+        field("fields", "Fields whose values to show.", many=True, max_count=50),
+        field("limit", "How many.", "Int", default=50, min_value=1, max_value=1000),
+        field("cursor", "From next.", max_length=4000),
+        _BRANCH,
+        _SNAPSHOT,
+        _BOUND,
+    ),
+    output=shown(
+        type=STRING,
+        commit=STRING,
+        records=listed(shown(id=STRING, title=STRING)),
+        optional={"total": INTEGER, "next": _CALL},
+    ),
+    hints=READER,
+    action="Read",
+    run=_list,
+)
+
+BUILTINS: Final = (READ_RECORD_FIELD, NODE_GET, NODE_LIST, FETCH)

@@ -1,0 +1,283 @@
+"""``trails get`` and ``trails read``: lists of instances, one instance, and the text of a field.
+
+``read`` writes the text alone to standard output, so that a file or pipe gets it unchanged; where
+it is from, and the command that goes on, are printed on standard error.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Final, cast
+from urllib.parse import unquote
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.text import Text
+
+from trails.errors import QueryError
+from trails.model.texts import count
+from trails.model.uris import HERE, SCHEME, InstanceAddress, ReadPoint, parse_address
+from trails.surfaces.cli.operations import Listing, Operations, ReadState
+from trails.surfaces.cli.options import (
+    BranchOption,
+    FolderOption,
+    GraphOption,
+    JsonOption,
+    ServerOption,
+    SnapshotOption,
+    open_session,
+)
+from trails.surfaces.cli.plain import visible
+from trails.surfaces.cli.reporting import Terminal
+from trails.surfaces.cli.values import plain_table, short, show_members
+
+_MAIN: Final = "main"
+_HIGHLIGHT: Final = "bold reverse"
+_CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next match"}
+"""Calls of an answer that go on, as they are printed."""
+
+
+class RecordName(msgspec.Struct, frozen=True):
+    """A record as somebody typed it."""
+
+    type: str
+    id: str
+    """The id, or a reference of that type."""
+    view: ReadState
+
+
+def read_name(text: str, nodes: str, view: ReadState) -> RecordName:
+    """The record that ``Type/id``, a URI or an IRI names; a URI may name a branch or commit."""
+    if text.startswith(SCHEME) or (nodes and text.startswith(nodes)):
+        address = parse_address(text, nodes or SCHEME)
+        if not isinstance(address, InstanceAddress):
+            raise QueryError(f"{text[:200]!r} does not name one record; write Type/id")
+        return RecordName(address.type, address.id, _view(address.place, view))
+    type_name, slash, identifier = text.partition("/")
+    if not slash or not type_name or not identifier:
+        raise QueryError(f"{text[:200]!r} is not a record; write Type/id")
+    is_handle = identifier.isascii() and "/" not in identifier
+    return RecordName(type_name, text if is_handle else identifier, view)
+
+
+def _view(place: ReadPoint, view: ReadState) -> ReadState:
+    if place == HERE:
+        return view
+    named = ReadState(place.branch or _MAIN, place.commit)
+    if view not in (ReadState(), named):
+        raise QueryError("the URI names another branch or commit than the options; omit those")
+    return named
+
+
+def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Examples: trails get Task --where status=open · trails get Task/t1 --json")
+    def get(
+        type_name: Annotated[
+            str,
+            typer.Argument(help="The type of the instances, or one record.", metavar="TYPE[/ID]"),
+        ],
+        identifier: Annotated[
+            str | None, typer.Argument(help="Show only the instance with this id.", metavar="ID")
+        ] = None,
+        *,
+        where: Annotated[
+            str | None,
+            typer.Option(help="Only instances with this value.", metavar="FIELD=VALUE"),
+        ] = None,
+        limit: Annotated[
+            int | None,
+            typer.Option("--limit", "-n", help="Maximum number of instances.", show_default="100"),
+        ] = None,
+        cursor: Annotated[
+            str | None, typer.Option(help="Continue after the previous page.")
+        ] = None,
+        branch: BranchOption = _MAIN,
+        snapshot: SnapshotOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List the instances of a type, or show one; --json prints it as JSON-LD."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            view, listing = (
+                ReadState(branch, snapshot),
+                Listing(type_name, where, limit, None, cursor),
+            )
+            one = identifier is not None or "/" in type_name
+            if one and listing != Listing(type_name):
+                raise QueryError("--where, --limit and --cursor apply to lists; leave out the id")
+            if one:
+                named = (
+                    read_name(type_name, session.nodes, view)
+                    if identifier is None
+                    else RecordName(type_name, identifier, view)
+                )
+                found = session.instance(named.view, named.type, named.id)
+                report.value = found
+                report.text = list(show_members(_named(found), session.nodes))
+                return
+            page = session.instances(view, listing)
+            report.value = page
+            table = plain_table("id", "label")
+            for each in page.instances:
+                table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
+            report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
+            if page.instances:
+                shown = count(len(page.instances), "instance")
+                more = "" if page.next is None else " on this page"
+                report.text += ["", f"[dim]{shown}{more}[/]"]
+            if page.next is not None:
+                report.text.append(f"[dim]For the next page, add[/] --cursor {escape(page.next)}")
+
+    @cli.command(epilog="Example: trails read Document/handbook body --offset 12000")
+    def read(
+        record: Annotated[
+            str, typer.Argument(help="The record: Type/id, its URI or its IRI.", metavar="RECORD")
+        ],
+        field: Annotated[str, typer.Argument(help="The field.", metavar="FIELD")],
+        *,
+        offset: Annotated[
+            int | None, typer.Option(help="The character to begin with.", show_default="0")
+        ] = None,
+        length: Annotated[
+            int | None, typer.Option(help="Characters to read.", show_default="8000")
+        ] = None,
+        before: Annotated[
+            int | None, typer.Option(help="Characters to add before the offset.")
+        ] = None,
+        item: Annotated[int | None, typer.Option(help="Of a list: which item, from 0.")] = None,
+        path: Annotated[
+            str | None, typer.Option(help="Of JSON: a JSON pointer.", metavar="/NAME/0")
+        ] = None,
+        query: Annotated[
+            str | None,
+            typer.Option("--query", "-q", help="Begin before a match of these words."),
+        ] = None,
+        match: Annotated[
+            int | None, typer.Option(help="Which match, from 1.", show_default="1")
+        ] = None,
+        cursor: Annotated[
+            str | None, typer.Option(help="Go on where an earlier read ended, at its commit.")
+        ] = None,
+        branch: BranchOption = _MAIN,
+        snapshot: SnapshotOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Read a part of a field's text, as it is stored."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            named = read_name(record, session.nodes, ReadState(branch, snapshot))
+            options = {"item": item, "path": path, "query": query, "length": length}
+            view = named.view
+            arguments: dict[str, object] = {
+                "type": named.type,
+                "record": named.id,
+                "field": field,
+                "offset": offset,
+                "cursor": cursor,
+                "match": match,
+                "before": before,
+                **options,
+                "branch": None if view.branch == _MAIN else view.branch,
+                "snapshot": view.snapshot,
+            }
+            given = {name: value for name, value in arguments.items() if value is not None}
+            found = session.record("read_record_field", given)
+            report.value = found
+            if as_json:
+                return
+            report.silent = True
+            places = {
+                "branch": None if branch == _MAIN else branch,
+                "snapshot": snapshot,
+                "project": project,
+                "server": server,
+                "graph": graph,
+            }
+            again = ["trails", "read", record, field]
+            show_window(found, again, {**options, **places})
+
+
+def show_window(
+    found: Mapping[str, object], again: Sequence[str], options: Mapping[str, object]
+) -> None:
+    """Print a window on a text, and on standard error where it is and how to go on."""
+    text, start = str(found["text"]), cast(int, found["start"])
+    if sys.stdout.isatty():
+        spans = cast(Sequence[Mapping[str, int]], found.get("matches", ()))
+        shown = highlight(text, [(each["start"] - start, each["end"] - start) for each in spans])
+        Terminal(soft_wrap=True).print(shown, end="")
+    else:
+        sys.stdout.buffer.write(text.encode())
+        sys.stdout.buffer.flush()
+    notes = Terminal(stderr=True, soft_wrap=True)
+    if not text.endswith("\n"):
+        notes.print()
+    notes.print(f"[dim]{escape(_describe(found))}[/]")
+    for key, word in _CALLS.items():
+        call = found.get(key)
+        if isinstance(call, Mapping):
+            command = spell_command(again, _going_on(call["arguments"], options))
+            notes.print(f"[dim]{word}:[/] {escape(command)}")
+
+
+def _going_on(arguments: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:
+    """The options of a command that makes a call; a cursor knows its commit, a match does not."""
+    if "cursor" in arguments:
+        return {**options, "cursor": arguments["cursor"]}
+    commit = str(arguments["record"]).removeprefix(f"{SCHEME}at/").partition("/")[0]
+    return {**options, "branch": None, "snapshot": commit, "match": arguments["match"]}
+
+
+def _describe(found: Mapping[str, object]) -> str:
+    total, commit = cast(int, found["total"]), short(str(found["commit"]))
+    if found["complete"]:
+        return f"All {count(total, 'character')}, at commit {commit}."
+    return f"Characters {found['start']:,} to {found['end']:,} of {total:,}, at commit {commit}."
+
+
+def highlight(text: str, spans: Sequence[tuple[int, int]]) -> Text:
+    """A text for a terminal, with its matches in another style."""
+    shown, at = Text(), 0
+    for start, end in spans:
+        shown.append(visible(text[at : max(at, start)]))
+        at = max(at, start)
+        shown.append(visible(text[at : max(at, end)]), style=_HIGHLIGHT)
+        at = max(at, end)
+    shown.append(visible(text[at:]))
+    return shown
+
+
+def spell_command(words: Sequence[str], options: Mapping[str, object]) -> str:
+    """A command that can be pasted into a shell."""
+    parts = list(words)
+    for name, value in options.items():
+        if value is not None:
+            parts += [f"--{name}", str(value.resolve() if isinstance(value, Path) else value)]
+    return shlex.join(parts)
+
+
+def _named(document: Mapping[str, object]) -> dict[str, object]:
+    """A JSON-LD document with the short names of its properties."""
+    found: dict[str, object] = {}
+    for name, value in document.items():
+        short_name = name.rpartition("#" if "#" in name else "/")[2].removeprefix("@")
+        found[short_name] = (
+            [_plain(each) for each in value] if isinstance(value, list) else _plain(value)
+        )
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return value.get("@value", value.get("@id"))
+    return value.rpartition("#")[2] if isinstance(value, str) else value

@@ -1,0 +1,169 @@
+"""Where a query matches in a text: the proof of a hit.
+
+The text is analysed as the index does it, so whatever the index found is located here: folded and
+stemmed words, phrases, prefixes and words that differ in a letter. Time is linear in the text, and
+no more of it is read than the matches that are asked for need. Offsets count code points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from trails.views.text.analysis import Analyzer, Piece
+from trails.views.text.grammar import Leaf, TextQuery
+
+
+class Match(NamedTuple):
+    """A part of a text that matches: from ``start`` up to ``end``."""
+
+    start: int
+    end: int
+
+
+def find(
+    query: TextQuery,
+    text: str,
+    analyzer: Analyzer,
+    field: str | None = None,
+    limit: int | None = None,
+) -> list[Match]:
+    """The matches in the text of a field, in their order; the first ``limit`` if it is given.
+
+    Matches that overlap are one. What the query excludes is not looked for.
+    """
+    return list(islice(_finder(query, analyzer, field).matches(text), limit))
+
+
+def find_nth(
+    query: TextQuery, text: str, analyzer: Analyzer, n: int, field: str | None = None
+) -> Match | None:
+    """The match number ``n``, from zero."""
+    return next(islice(_finder(query, analyzer, field).matches(text), n, None), None)
+
+
+def query_leaves(query: TextQuery, analyzer: Analyzer, field: str | None) -> list[Leaf]:
+    """What a query looks for in the texts of a field, each once."""
+    return list(
+        dict.fromkeys(
+            leaf
+            for group in query.groups
+            for clause in group
+            if clause.field in {None, field}
+            for leaf in clause.leaves(analyzer)
+        )
+    )
+
+
+@lru_cache(maxsize=64)  # the hits of a search are proven one after the other
+def _finder(query: TextQuery, analyzer: Analyzer, field: str | None) -> Finder:
+    return Finder(query_leaves(query, analyzer, field), analyzer)
+
+
+class Finder:
+    """Looks for leaves in texts that have one analyzer."""
+
+    def __init__(self, leaves: Sequence[Leaf], analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
+        self._ending = _Ending(leaves)
+        self._longest = max((len(leaf.terms) for leaf in leaves), default=1)
+        # Without stems a word is found as it is, so that a part without it needs no analysis.
+        self._needles: tuple[str, ...] = ()
+        if analyzer.language is None and not any(leaf.distance for leaf in leaves):
+            self._needles = tuple({max(leaf.terms, key=len) for leaf in leaves})
+
+    def matches(self, text: str) -> Iterator[Match]:
+        """Where the leaves are, computed as far as it is asked for."""
+        pending: Match | None = None
+        for piece in self._analyzer.pieces(text, self._longest - 1):
+            for start, end in self._found(piece):
+                if pending is None:
+                    pending = Match(start, end)
+                elif start < pending.end:
+                    pending = Match(pending.start, max(end, pending.end))
+                else:
+                    yield pending
+                    pending = Match(start, end)
+            if pending is not None and pending.end <= piece.end:
+                yield pending
+                pending = None
+        if pending is not None:
+            yield pending
+
+    def _found(self, piece: Piece) -> list[tuple[int, int]]:
+        """Each occurrence that begins in a piece, in the order of their starts."""
+        if self._needles and not any(needle in piece.folded for needle in self._needles):
+            return []
+        ends = self._ending.occurrences(piece.words)
+        if not ends:
+            return []
+        spans = piece.spans()
+        found = [(spans[index + 1 - len(leaf.terms)][0], spans[index][1]) for index, leaf in ends]
+        return sorted(span for span in found if span[0] < piece.end)
+
+
+def frequencies(leaves: Sequence[Leaf], words: Sequence[str]) -> Counter[Leaf]:
+    """How often each leaf is in a text of these words."""
+    return Counter(leaf for _, leaf in _Ending(leaves).occurrences(words))
+
+
+class _Ending(dict[str, list[Leaf]]):
+    """For each word, the leaves that may end with it; computed once for each different word."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        super().__init__()
+        self._open = [leaf for leaf in leaves if leaf.prefix or leaf.distance]
+        for leaf in leaves:
+            if not leaf.prefix and not leaf.distance:
+                self[leaf.terms[-1]].append(leaf)
+
+    def __missing__(self, word: str) -> list[Leaf]:
+        found = self[word] = [leaf for leaf in self._open if _ends_with(leaf, word)]
+        return found
+
+    def occurrences(self, words: Sequence[str]) -> list[tuple[int, Leaf]]:
+        """The index of the word that each occurrence ends with, and what occurs there."""
+        if self._open:
+            held = ((index, self[word]) for index, word in enumerate(words))
+        elif self.keys().isdisjoint(words):
+            return []
+        else:
+            held = ((index, self[word]) for index, word in enumerate(words) if word in self)
+        return [
+            (index, leaf)
+            for index, leaves in held
+            for leaf in leaves
+            if len(leaf.terms) == 1 or _follows(leaf.terms, words, index)
+        ]
+
+
+def _follows(terms: tuple[str, ...], words: Sequence[str], index: int) -> bool:
+    """Whether the words before this one are those of the phrase."""
+    start = index + 1 - len(terms)
+    return start >= 0 and tuple(words[start:index]) == terms[:-1]
+
+
+def _ends_with(leaf: Leaf, word: str) -> bool:
+    last = leaf.terms[-1]
+    return word.startswith(last) if leaf.prefix else within(last, word, leaf.distance)
+
+
+def within(first: str, second: str, distance: int) -> bool:
+    """Whether so many changes of one letter (or of two that change places) are enough."""
+    if abs(len(first) - len(second)) > distance:
+        return False
+    before: list[int] = []
+    row = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        earlier, before, row = before, row, [i]
+        for j, other in enumerate(second, 1):
+            cost = min(before[j] + 1, row[-1] + 1, before[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
+                cost = min(cost, earlier[j - 2] + 1)
+            row.append(cost)
+        if min(row) > distance:
+            return False
+    return row[-1] <= distance

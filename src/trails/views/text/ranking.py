@@ -1,0 +1,332 @@
+"""Rank the records that a query finds in the texts of several fields.
+
+BM25 with statistics that are common to all the fields searched, so that scores can be added: a
+record has the sum of its best text in each field. A question in plain words is asked twice: the
+best texts of the first round give words that go with it (RM3, relevance feedback). A record that
+only such a word found is marked ``related``: it may fit, but nothing in it proves the query.
+
+The order is total and depends on the query and the texts searched, on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from typing import Final
+
+import msgspec
+
+from trails.views.text.corpus import FUZZY_SCORE, K1, Candidate, Corpus, Plan, idf
+from trails.views.text.grammar import Clause, Leaf, TextQuery, required
+from trails.views.text.index import Texts, items, order
+
+MOST_LEAVES: Final = 128
+MOST_EXPANSIONS: Final = 64
+"""How many words a prefix may be replaced by."""
+MOST_REQUIRED: Final = 2000
+"""Up to so many records, what is required may be in another field than the other words."""
+
+FEEDBACK_TEXTS: Final = 10
+FEEDBACK_TERMS: Final = 20
+FEEDBACK_WEIGHT: Final = 0.5
+"""RM3 as it is usually set: so many texts and words, and the weight of the question itself."""
+BONUS: Final = 0.2
+"""What the whole of a joined word counts beside its parts."""
+NATURAL_TERMS: Final = 4
+"""A question has at least so many different words; fewer are keywords, and taken literally."""
+FEEDBACK_LEAST: Final = 100
+"""Among fewer texts, what the best ones have in common is chance."""
+_LONGEST_FEEDBACK: Final = 20_000
+"""Characters of a text that feedback reads."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """The texts of one field that are searched."""
+
+    corpus: Corpus
+    field: str
+    read: Callable[[str], Texts] | None = None
+    """The texts of a record in this field; without it there is no feedback from this field."""
+    weight: float = 1.0
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A text of a record that matched."""
+
+    source: int
+    """Which of the sources it is in."""
+    item: int
+    score: float
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """A record that was found."""
+
+    handle: str
+    score: float
+    found: tuple[Found, ...]
+    """Its texts, best first; one of each source."""
+    related: bool = False
+    """Whether only words that the query does not have found it."""
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    records: tuple[Ranked, ...]
+    notices: tuple[str, ...] = ()
+
+
+def rank(
+    query: TextQuery,
+    sources: Sequence[Source],
+    k: int,
+    *,
+    among: frozenset[str] | None = None,
+    without: frozenset[str] = frozenset(),
+    feedback: bool = True,
+) -> Ranking:
+    """The ``k`` best records; only those of ``among`` if it is given, and none of ``without``."""
+    search = _Search(query, sources, among, without)
+    asked_twice = feedback and query.natural and search.is_question()
+    records = search.best(max(k, FEEDBACK_TEXTS) if asked_twice else k)
+    if asked_twice:
+        expanded = search.expanded(records[:FEEDBACK_TEXTS])
+        records = expanded.best(k)
+        literal = {each.handle for each in search.best(k, {each.handle for each in records})}
+        records = [
+            each if each.handle in literal else msgspec.structs.replace(each, related=True)
+            for each in records
+        ]
+    return Ranking(tuple(records), tuple(search.notices))
+
+
+class _Search:
+    """A query, planned for each of its sources."""
+
+    def __init__(
+        self,
+        query: TextQuery,
+        sources: Sequence[Source],
+        among: frozenset[str] | None,
+        without: frozenset[str],
+    ) -> None:
+        self.notices = list(query.notices)
+        self._sources = sources
+        self._among = among
+        self._without = without
+        self._documents = sum(source.corpus.documents for source in sources)
+        self._frequencies: dict[str, int] = {}
+        self.room = MOST_LEAVES
+        self.plans = [Plan() for _ in sources]
+        for group in query.groups:
+            self._add_group(group)
+        for clause in query.excluded:
+            for plan, leaves in zip(self.plans, self._leaves(clause), strict=True):
+                plan.excluded += leaves
+        if query.groups and not any(plan.weights for plan in self.plans):
+            self._say_nothing_is_left(query)
+
+    def _say_nothing_is_left(self, query: TextQuery) -> None:
+        clauses = [clause for group in query.groups for clause in group]
+        if not any(leaf for clause in clauses for leaf in self._leaves(clause)):
+            self.notices.append("the query has no word that can be searched for")
+
+    # ------------------------------------------------------------------------ planning
+
+    def _add_group(self, group: tuple[Clause, ...]) -> None:
+        alternatives: list[list[Leaf]] = [[] for _ in self._sources]
+        for clause in group:
+            for place, leaves in enumerate(self._leaves(clause)):
+                alternatives[place] += leaves
+                blended = max((self._frequency(leaf.terms[-1]) for leaf in leaves), default=0)
+                for leaf in leaves:
+                    self.weigh(place, leaf, blended if clause.prefix else None)
+        if required(group) and any(alternatives):
+            for plan, leaves in zip(self.plans, alternatives, strict=True):
+                plan.required.append(leaves)
+
+    def _leaves(self, clause: Clause) -> list[list[Leaf]]:
+        """What a clause asks of each source; prefixes are replaced by words."""
+        found: list[list[Leaf]] = []
+        for source in self._sources:
+            applies = clause.field in {None, source.field}
+            found.append(clause.leaves(source.corpus.analyzer) if applies else [])
+        if clause.prefix:
+            words = self._expansions(clause, found)
+            found = [
+                [Leaf((*leaf.terms[:-1], word)) for leaf in leaves for word in words]
+                for leaves in found
+            ]
+        return found
+
+    def _expansions(self, clause: Clause, found: list[list[Leaf]]) -> list[str]:
+        words: set[str] = set()
+        for source, leaves in zip(self._sources, found, strict=True):
+            for leaf in leaves:
+                words |= source.corpus.beginning(leaf.terms[-1], MOST_EXPANSIONS + 1)
+        if len(words) > MOST_EXPANSIONS:
+            notice = f"{clause.text[:100]}* stands for its {MOST_EXPANSIONS} most frequent words"
+            if notice not in self.notices:
+                self.notices.append(notice)
+        return sorted(words, key=lambda word: (-self._frequency(word), word))[:MOST_EXPANSIONS]
+
+    def _frequency(self, term: str) -> int:
+        known = self._frequencies.get(term)
+        if known is None:
+            known = sum(source.corpus.frequency(term) for source in self._sources)
+            self._frequencies[term] = known
+        return known
+
+    def weigh(self, place: int, leaf: Leaf, blended: int | None, times: float = 1.0) -> None:
+        """Let a leaf count; words that stand for one prefix are as rare as the commonest."""
+        weights = self.plans[place].weights
+        if leaf not in weights:
+            if self.room <= 0:
+                notice = f"only the first {MOST_LEAVES} words and phrases were searched for"
+                if notice not in self.notices:
+                    self.notices.append(notice)
+                return
+            self.room -= 1
+        if leaf.distance:
+            weight = FUZZY_SCORE
+        else:
+            counts = [self._frequency(term) for term in leaf.terms]
+            if not all(counts):
+                return
+            if blended is not None:
+                counts[-1] = blended
+            weight = (K1 + 1) * sum(idf(count, self._documents) for count in counts)
+        if leaf.bonus:
+            times *= BONUS
+        weights[leaf] = weights.get(leaf, 0.0) + weight * times * self._sources[place].weight
+
+    # ------------------------------------------------------------------------ searching
+
+    def best(self, k: int, only: set[str] | None = None) -> list[Ranked]:
+        among = self._among if only is None else frozenset(only)
+        plans = self.plans
+        if len(plans) > 1 and any(plan.required for plan in plans):
+            plans, among = self._across_fields(among)
+        wanted = k if len(plans) == 1 else k + 10
+        while True:
+            found, complete = self._round(plans, wanted, among)
+            if complete or len(found) >= k:
+                break
+            wanted *= 4
+        ranked = [_ranked(handle, held) for handle, held in found.items()]
+        ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
+        return ranked[:k]
+
+    def _round(
+        self, plans: list[Plan], wanted: int, among: frozenset[str] | None
+    ) -> tuple[dict[str, dict[int, Candidate]], bool]:
+        """The best texts of each source, by record, and whether these are all there are."""
+        found: dict[str, dict[int, Candidate]] = {}
+        complete = True
+        for place in range(len(plans)):
+            candidates = self._candidates(plans, place, wanted, among)
+            complete &= len(candidates) < wanted
+            _collect(found, place, candidates)
+        if len(plans) > 1:
+            for place in range(len(plans)):
+                missing = frozenset(handle for handle, held in found.items() if place not in held)
+                if missing:
+                    # Every item of a list is a text.
+                    rest = self._candidates(plans, place, 4 * len(missing), missing)
+                    _collect(found, place, rest)
+            for handle in self._violating(frozenset(found)):
+                del found[handle]
+        return found, complete
+
+    def _candidates(
+        self, plans: list[Plan], place: int, wanted: int, among: frozenset[str] | None
+    ) -> list[Candidate]:
+        plan = plans[place]
+        if not plan.weights:
+            return []
+        return self._sources[place].corpus.search(plan, wanted, among, self._without)
+
+    def _violating(self, handles: frozenset[str]) -> set[str]:
+        """The records of which some field has what the query excludes."""
+        found: set[str] = set()
+        for source, plan in zip(self._sources, self.plans, strict=True):
+            if plan.excluded and handles:
+                unwanted = Plan(dict.fromkeys(plan.excluded, 1.0))
+                texts = source.corpus.search(unwanted, 16 * len(handles), handles)
+                found |= {text.handle for text in texts}
+        return found
+
+    def _across_fields(
+        self, among: frozenset[str] | None
+    ) -> tuple[list[Plan], frozenset[str] | None]:
+        """Let one field have what is required, and another field the other words."""
+        for number in range(len(self.plans[0].required)):
+            holding: set[str] = set()
+            for source, plan in zip(self._sources, self.plans, strict=True):
+                asked = Plan(dict.fromkeys(plan.required[number], 1.0))
+                texts = source.corpus.search(asked, MOST_REQUIRED, among)
+                if len(texts) == MOST_REQUIRED:
+                    return self.plans, among
+                holding |= {text.handle for text in texts}
+            among = frozenset(holding)
+        plans = [Plan(plan.weights, [], plan.excluded) for plan in self.plans]
+        return plans, among
+
+    # ------------------------------------------------------------------------ feedback
+
+    def is_question(self) -> bool:
+        """Whether there are enough words, and texts, to learn from."""
+        return self._documents >= FEEDBACK_LEAST and any(
+            source.read is not None
+            and sum(len(leaf.terms) == 1 for leaf in plan.weights) >= NATURAL_TERMS
+            for source, plan in zip(self._sources, self.plans, strict=True)
+        )
+
+    def expanded(self, records: Iterable[Ranked]) -> _Search:
+        """This search with the words that are typical of the best texts (RM3)."""
+        typical: dict[str, dict[str, float]] = {}
+        for record in records:
+            found = record.found[0]
+            source = self._sources[found.source]
+            texts = items(source.read(record.handle)) if source.read is not None else ()
+            if found.item >= len(texts):
+                continue
+            analyzer = source.corpus.analyzer
+            words = analyzer.words(texts[found.item][:_LONGEST_FEEDBACK])
+            counts = typical.setdefault(analyzer.version, {})
+            for word, count in Counter(words).items():
+                share = record.score * count / len(words)
+                counts[word] = counts.get(word, 0.0) + share
+        other = copy(self)
+        other.plans = [Plan(dict(plan.weights)) for plan in self.plans]
+        other.room += FEEDBACK_TERMS * len(self._sources)
+        for place, source in enumerate(self._sources):
+            plan = self.plans[place]
+            terms = self._typical(typical.get(source.corpus.analyzer.version, {}))
+            asked = sum(len(leaf.terms) == 1 for leaf in plan.weights)
+            mass = asked * (1 - FEEDBACK_WEIGHT) / FEEDBACK_WEIGHT
+            for term, share in terms.items():
+                other.weigh(place, Leaf((term,)), None, mass * share)
+        return other
+
+    @staticmethod
+    def _typical(counts: Mapping[str, float]) -> dict[str, float]:
+        """The words that count most, as shares of one."""
+        ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+        chosen = dict([each for each in ordered if len(each[0]) > 1][:FEEDBACK_TERMS])
+        total = sum(chosen.values())
+        return {word: count / total for word, count in chosen.items()}
+
+
+def _collect(
+    found: dict[str, dict[int, Candidate]], place: int, candidates: Iterable[Candidate]
+) -> None:
+    """Keep the best text of each record in a source."""
+    for candidate in candidates:
+        found.setdefault(candidate.handle, {}).setdefault(place, candidate)
+
+
+def _ranked(handle: str, held: Mapping[int, Candidate]) -> Ranked:
+    texts = [Found(place, candidate.item, candidate.score) for place, candidate in held.items()]
+    texts.sort(key=lambda each: (-each.score, each.source))
+    return Ranked(handle, sum(each.score for each in texts), tuple(texts))

@@ -1,0 +1,555 @@
+"""Text indexes: what a search of any branch or snapshot is given is the texts that are there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trails import App, Node, node_type, predicate
+from trails.engine.graph import field_index, text_indexes, text_overlays
+from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.field_index import FieldIndex
+from trails.engine.graph.graph import Graph
+from trails.engine.graph.open import find_loss, open_graph
+from trails.engine.history.branches import create_branch, delete_branch
+from trails.engine.history.merge import merge
+from trails.engine.session.context import GraphContext
+from trails.engine.upkeep.doctor import examine
+from trails.engine.upkeep.maintenance import cleanup, measure, optimize
+from trails.engine.upkeep.verify import verify, verify_and_repair
+from trails.errors import NotFoundError, StorageError
+from trails.model.history import MergeRequest
+from trails.model.results import ReadOnly
+from trails.views.text.index import Entry, TextIndex, digest, items
+from trails.views.text.manifest import MANIFEST, read_manifest
+
+FIELDS = ("title", "body", "lines")
+
+
+@node_type
+class Memo(Node):
+    """A label, a text that may be missing, and a list of texts; one field is not searched."""
+
+    code: str = predicate(key=True)
+    title: str = predicate()
+    body: str | None = predicate(search=True)
+    lines: list[str] = predicate(search=True)
+    hidden: str | None = predicate()
+
+
+@node_type
+class Letter(Memo):
+    """Another type with the same fields."""
+
+
+def silent(text: str) -> None:
+    """Ignore progress."""
+    del text
+
+
+def open_app(folder: Path | None, *types: type[Node]) -> App:
+    """A graph of memos."""
+    return App(*(types or (Memo, Letter)), name="memos", folder=folder)
+
+
+def found(graph: Graph, checkout: Checkout, kind: str, field: str) -> Counter[Entry]:
+    """What a search is given: the index without the nodes of the overlay, and the overlay."""
+    index, overlay = graph.texts.of(checkout, kind, field)
+    return Counter(each for each in index.entries() if each.handle not in overlay) + Counter(
+        Entry(handle, item, digest(text))
+        for handle, value in overlay.items()
+        for item, text in enumerate(items(value))
+    )
+
+
+def expected(ctx: GraphContext, kind: type[Node], field: str) -> Counter[Entry]:
+    """The texts that are there."""
+    return Counter(
+        Entry(node.handle, item, digest(text))
+        for node in kind.objects(ctx)
+        if type(node).__name__ == kind.__name__
+        for item, text in enumerate(_items(getattr(node, field)))
+    )
+
+
+def _items(value: object) -> tuple[str, ...]:
+    return tuple(sorted(value)) if isinstance(value, list) else items(value)
+
+
+def assert_right(app: App, *, branch: str = "main", snapshot: str | None = None) -> None:
+    """All searched fields of all types, on a branch or at a commit."""
+    ctx = app.context(snapshot=snapshot) if snapshot else app.context(branch=branch)
+    checkout = app.graph().checkouts[f"@{snapshot}"] if snapshot else app.graph().checkout(branch)
+    for kind in (Memo, Letter):
+        for field in FIELDS:
+            wanted = expected(ctx, kind, field)
+            assert found(app.graph(), checkout, kind.__name__, field) == wanted, (kind, field)
+
+
+def save(app: App, *codes: str, branch: str = "main", text: str = "first words") -> str:
+    """Create or change memos in one commit; the commit."""
+    ctx = app.context(branch=branch)
+    ctx.kg.save_all(
+        (
+            Memo(code=code, title=f"memo {code}", body=f"{text} of {code}", lines=[text, code])
+            for code in codes
+        ),
+        upsert=True,
+    )
+    return app.graph().log_head(branch).commit
+
+
+def indexes_of(app: App) -> dict[str, FieldIndex]:
+    """Main's indexes of memos, by field."""
+    return {key[1]: each for key, each in app.graph().texts._indexes.items() if key[0] == "Memo"}
+
+
+def wait_for_thread() -> None:
+    """Nothing is indexed any more."""
+    for thread in threading.enumerate():
+        if thread.name == "trails-text":
+            thread.join()
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few texts are many."""
+    monkeypatch.setattr(field_index, "LARGE_TAIL", 5)
+    monkeypatch.setattr(field_index, "SCANNED", 12)
+    monkeypatch.setattr(text_overlays, "FAR", 12)
+    monkeypatch.setattr(text_indexes, "_DELAY", 0.0)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def app(request: pytest.FixtureRequest, tmp_path: Path, small: None) -> Iterator[App]:
+    """A graph whose text indexes have to be sound at the end."""
+    made = open_app(tmp_path / "p" if request.param == "folder" else None)
+    yield made
+    assert all(each.status == "ok" for each in verify(made.graph(), silent))
+    made.close()
+
+
+def codes(count: int, start: int = 0) -> list[str]:
+    """Some names."""
+    return [f"c{number}" for number in range(start, start + count)]
+
+
+# --- following ------------------------------------------------------------------------------
+
+
+def test_a_write_is_found_when_it_is_acknowledged(app: App) -> None:
+    """New, changed, without a text, deleted: each at once, whatever is indexed."""
+    for number in range(20):
+        save(app, f"c{number}")
+        assert_right(app)
+    ctx = app.context()
+    memo = Memo.get(ctx, "c3")
+    memo.body, memo.lines = None, []
+    memo.save(ctx)
+    assert_right(app)
+    Memo.get(ctx, "c4").delete(ctx)
+    Letter(code="c4", title="another type", body="same id").save(ctx)
+    assert_right(app)
+
+
+def test_a_field_that_is_not_searched_has_no_index(app: App) -> None:
+    """Neither has a key that is no label."""
+    assert set(indexes_of(app)) == set(FIELDS)
+    for field in ("hidden", "code", "nothing"):
+        with pytest.raises(NotFoundError, match="search=True"):
+            app.graph().texts.of(app.graph().main, "Memo", field)
+
+
+def test_branches_and_snapshots_have_their_own_texts(app: App) -> None:
+    """Near ones by an overlay, far ones by an index of their own."""
+    start = save(app, *codes(10))
+    create_branch(app.graph(), "side", actor="a")
+    save(app, "c1", "new", branch="side", text="other words")
+    save(app, "c2", text="main words")
+    for where in ("main", "side"):
+        assert_right(app, branch=where)
+    assert_right(app, snapshot=start)
+    save(app, *codes(30, 100), branch="side")
+    far = save(app, *codes(30, 200))
+    assert_right(app, branch="side")
+    assert app.graph().texts.is_open(app.graph().checkout("side"))
+    save(app, "c5", branch="side", text="after the fork")
+    app.context(branch="side").kg.delete(Memo.get(app.context(branch="side"), "c6"))
+    for where in ("side", "main"):
+        assert_right(app, branch=where)
+    assert_right(app, snapshot=start)
+    merge(app.graph(), MergeRequest("side", "main", resolve_all="theirs"), actor="a")
+    for where in ("main", "side"):
+        assert_right(app, branch=where)
+    assert_right(app, snapshot=far)
+    delete_branch(app.graph(), "side", force=True, actor="a")
+    create_branch(app.graph(), "side", source=start, actor="a")
+    assert_right(app, branch="side")
+
+
+def test_an_overlay_forgets_texts_that_are_the_same(app: App) -> None:
+    """What went forth and back, or was merged, does not make a branch far."""
+    save(app, *codes(20))
+    create_branch(app.graph(), "side", actor="a")
+    assert_right(app, branch="side")
+    save(app, *codes(20), text="for a while")
+    save(app, *codes(20))
+    assert_right(app, branch="side")
+    assert not app.graph().texts.is_open(app.graph().checkout("side"))
+
+
+def test_a_reader_keeps_what_it_was_given(app: App) -> None:
+    """Flushes and writes meanwhile change neither the index nor the overlay."""
+    first = save(app, *codes(8))
+    graph = app.graph()
+    app.context(snapshot=first)
+    given = graph.texts.of(graph.checkouts[f"@{first}"], "Memo", "body")
+    before = sorted(given[0].entries()), dict(given[1])
+    for number in range(30):
+        save(app, *codes(8), text=f"text {number}")
+        graph.texts.of(graph.main, "Memo", "body")
+    wait_for_thread()
+    assert (sorted(given[0].entries()), dict(given[1])) == before
+
+
+def test_a_search_inside_a_transaction(app: App) -> None:
+    """On disk it sees the commit before, in memory what was done; a rollback leaves nothing."""
+    save(app, *codes(8))
+    graph, ctx = app.graph(), app.context()
+    before = found(graph, graph.main, "Memo", "body")
+
+    def fail() -> None:
+        with ctx.kg.transaction():
+            Memo(code="lost", title="x", body="never committed").save(ctx)
+            seen = found(graph, graph.main, "Memo", "body")
+            assert (seen == before) == (graph.folder is not None)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert found(graph, graph.main, "Memo", "body") == before
+    assert_right(app)
+
+
+# --- types ----------------------------------------------------------------------------------
+
+
+def test_a_change_of_types_makes_and_drops_indexes(tmp_path: Path, small: None) -> None:
+    """search=True added and removed; a branch with the former types keeps its texts."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(20))
+    create_branch(app.graph(), "old", actor="a")
+    app.close()
+
+    class Changed(Node):
+        """More is searched, and less."""
+
+        code: str = predicate(key=True)
+        title: str = predicate()
+        body: str | None = predicate()
+        lines: list[str] = predicate(search=True)
+        hidden: str | None = predicate(search=True)
+
+    class Other(Changed):
+        """As before."""
+
+    Changed.__name__, Other.__name__ = "Memo", "Letter"
+    app = open_app(tmp_path / "p", node_type(Changed), node_type(Other))
+    assert set(indexes_of(app)) == {"title", "lines", "hidden"}
+    graph, ctx = app.graph(), app.context()
+    Changed(code="h", title="t", hidden="found now").save(ctx)
+    for field in ("title", "lines", "hidden"):
+        assert found(graph, graph.main, "Memo", field) == expected(ctx, Changed, field)
+    with pytest.raises(NotFoundError):
+        graph.texts.of(graph.main, "Memo", "body")
+    old = app.context(branch="old")
+    assert len(found(graph, graph.checkout("old"), "Memo", "body")) == 20
+    assert old.kg.counts()["Memo"] == 20
+    wait_for_thread()
+    app.close()
+    app = open_app(tmp_path / "p")
+    assert_right(app)
+    assert all(each.status == "ok" for each in verify(app.graph(), silent))
+    app.close()
+
+
+def test_another_analysis_makes_an_index_anew(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that another version wrote is not used."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(20))
+    assert_right(app)
+    wait_for_thread()
+    before = {each.folder for each in _manifest(app).indexes}
+    app.close()
+    from trails.engine.graph import text_fields
+
+    text_fields._known.clear()
+    monkeypatch.setattr(text_fields.Analyzer, "version", "another")
+    app = open_app(tmp_path / "p")
+    assert_right(app)
+    wait_for_thread()
+    assert not before & {each.folder for each in _manifest(app).indexes if each.folder}
+    app.close()
+    text_fields._known.clear()
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def _place(app: App) -> Path:
+    folder = app.graph().folder
+    assert folder is not None
+    return folder / text_indexes.FOLDER
+
+
+def _manifest(app: App):
+    app.graph().texts._save()
+    found_one = read_manifest(_place(app))
+    assert found_one is not None
+    return found_one
+
+
+def test_files_are_used_again(tmp_path: Path, small: None) -> None:
+    """Closed in order, an index is opened as it was, and what it lacks is in the tail."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(20))
+    assert_right(app)
+    wait_for_thread()
+    save(app, "c3", text="later")
+    folders = {each.field: each.folder for each in _manifest(app).indexes if each.type == "Memo"}
+    app.close()
+    app = open_app(tmp_path / "p")
+    assert_right(app)
+    assert [each._folder for each in indexes_of(app).values()] == [
+        folders[each] for each in indexes_of(app)
+    ]
+    assert all(
+        0 < len(each.tail) <= 1 for each in indexes_of(app).values() if each.field.field == "body"
+    )
+    app.close()
+
+
+def test_an_older_manifest_is_as_good(tmp_path: Path, small: None) -> None:
+    """Commits since are looked at again, whatever the files have of them."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(20))
+    assert_right(app)
+    wait_for_thread()
+    _manifest(app)
+    old = (_place(app) / MANIFEST).read_bytes()
+    for number in range(10):
+        save(app, *codes(10), text=f"text {number}")
+    Memo.get(app.context(), "c1").delete(app.context())
+    assert_right(app)
+    wait_for_thread()
+    place = _place(app)
+    app.close()
+    (place / MANIFEST).write_bytes(old)
+    app = open_app(tmp_path / "p")
+    assert_right(app)
+    app.close()
+
+
+DAMAGES = {
+    "no manifest": lambda place, rng: (place / MANIFEST).unlink(),
+    "short manifest": lambda place, rng: os.truncate(place / MANIFEST, 50),
+    "flipped manifest": lambda place, rng: _flip(place / MANIFEST, rng),
+    "no folder": lambda place, rng: shutil.rmtree(place),
+    "a file": lambda place, rng: (shutil.rmtree(place), place.write_text("a file")),
+    "no index": lambda place, rng: shutil.rmtree(rng.choice(_folders(place))),
+    "an empty index": lambda place, rng: _empty(rng.choice(_folders(place))),
+    "a file less": lambda place, rng: rng.choice(_files(place)).unlink(),
+    "a short file": lambda place, rng: os.truncate(
+        path := rng.choice(_files(place)), path.stat().st_size // 2
+    ),
+    "a flipped byte": lambda place, rng: _flip(rng.choice(_files(place)), rng),
+    "exchanged": lambda place, rng: _exchange(place),
+}
+
+
+def _folders(place: Path) -> list[Path]:
+    return sorted(each for each in place.iterdir() if each.is_dir())
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted(each for each in place.glob("*/*") if not each.name.startswith("."))
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def _flip(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def _exchange(place: Path) -> None:
+    one, other = _folders(place)[:2]
+    one.rename(place / "x")
+    other.rename(one)
+    (place / "x").rename(other)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_noticed(tmp_path: Path, small: None, name: str) -> None:
+    """Whatever is done to the files: a search is right, or an error; repair makes it right."""
+    rng = random.Random(name)
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    wait_for_thread()
+    place = _place(app)
+    app.close()
+    assert len(_folders(place)) == len(FIELDS)
+    DAMAGES[name](place, rng)
+    app = open_app(tmp_path / "p")
+    if name == "exchanged":
+        wrong = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+        assert [each.name for each in wrong] == ["text index"]
+    else:
+        assert_right(app)
+    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert_right(app)
+    app.close()
+
+
+def test_an_index_that_turns_out_to_be_damaged_is_made_anew(app: App) -> None:
+    """A search that can't read it says so."""
+    save(app, *codes(30))
+    assert_right(app)
+    texts, main = app.graph().texts, app.graph().main
+    before = texts.of(main, "Memo", "body")[0]
+    texts.distrust(main, "Memo", "body")
+    assert_right(app)
+    assert texts.of(main, "Memo", "body")[0].state is not before.state
+
+
+def test_verify_finds_a_text_that_is_not_there(app: App) -> None:
+    """In the index, too many, too few or another one."""
+    save(app, *codes(30))
+    assert_right(app)
+    wait_for_thread()
+    index = indexes_of(app)["body"]
+    opened = index.opened()
+    opened.put({"Memo/c1": None, "Memo/c2": "another text", "Memo/none": "nobody's"})
+    opened.flush()
+    problems = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+    assert [each.name for each in problems] == ["text index"]
+    assert problems[0].detail == "3 texts of Memo.body of main differ from the log"
+    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert_right(app)
+
+
+def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: None) -> None:
+    """It was written after the log had the commit."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(8))
+    folder = app.graph().folder
+    assert folder is not None
+    app.close()
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    app = open_app(tmp_path / "p")
+    last = save(app, "more")
+    app.close()
+    assert find_loss(folder) is None
+    for name in ("log.db", "nodes.db", "tail"):
+        shutil.copy(kept / name, folder / name)
+    (folder / "tail").unlink()
+    shutil.rmtree(folder / "branches")
+    loss = find_loss(folder)
+    assert loss is not None
+    assert [(each.where, each.commit) for each in loss.missing] == [("the text index", last)]
+
+
+def test_a_graph_that_is_read_only_changes_no_file(tmp_path: Path, small: None) -> None:
+    """An index is used through links; what it lacks is indexed elsewhere."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    wait_for_thread()
+    old = (_place(app) / MANIFEST).read_bytes()
+    save(app, *codes(30, 50))
+    create_branch(app.graph(), "side", actor="a")
+    save(app, *codes(30, 100), branch="side")
+    wanted = {
+        where: expected(ctx, Memo, "body")
+        for where, ctx in {
+            "main": app.context(),
+            "side": app.context(branch="side"),
+        }.items()
+    }
+    folder, place, base = app.graph().folder, _place(app), app.graph().names.base
+    assert folder is not None
+    app.close()
+    (place / MANIFEST).write_bytes(old)  # as of a process that was killed
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    read_only = ReadOnly("requested", "as a test wants")
+    graph = open_graph(folder, name="main", base_iri=base, read_only=read_only)
+    try:
+        assert found(graph, graph.main, "Memo", "body") == wanted["main"]
+        assert found(graph, graph.checkout("side"), "Memo", "body") == wanted["side"]
+        assert graph.texts.is_open(graph.checkout("side"))
+        shadow = graph.texts._place.folder
+        assert shadow is not None
+        assert any(shadow.iterdir())
+    finally:
+        graph.close()
+    assert not shadow.exists()
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_disk_that_refuses_is_no_reason_to_fail(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The texts stay in the tail."""
+    save(app, *codes(20))
+    assert_right(app)
+    wait_for_thread()
+
+    def refuse(index: TextIndex) -> None:
+        raise StorageError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextIndex, "flush", refuse)
+        for number in range(20):
+            save(app, f"n{number}")
+            assert_right(app)
+    assert_right(app)
+
+
+def test_upkeep_shows_it(tmp_path: Path, small: None) -> None:
+    """Statistics, doctor, cleanup and optimize."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    wait_for_thread()
+    sizes = measure(app.graph(), app.context()).bytes
+    assert sizes is not None
+    assert sizes["text_index"] > 1000
+    findings = {each.name: each for each in examine(app.graph(), None)}
+    assert findings["text index"].detail == f"at commit {app.graph().main.head.seq}"
+    (_place(app) / "leftover").mkdir()
+    cleanup(app.graph())
+    assert not (_place(app) / "leftover").exists()
+    told: list[str] = []
+    optimize(app.graph(), told.append)
+    assert told[-1] == "compacting the text index"
+    assert_right(app)
+    assert not app.graph().texts.is_open(app.graph().main)
+    app.close()

@@ -1,0 +1,149 @@
+"""Queries, and where they match in a text."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trails.views.text.analysis import Analyzer
+from trails.views.text.grammar import MOST_CLAUSES, Clause, parse
+from trails.views.text.matching import find, find_nth, within
+
+PLAIN = Analyzer()
+ENGLISH = Analyzer("english")
+TEXT = "The Boundary-Layer flow, boundary laYer. Hydraulics REQ-12; Müller’s turbulenec 東京都庁"
+
+
+@pytest.mark.parametrize(
+    ("query", "matches"),
+    [
+        ("boundary layer", ["Boundary", "Layer", "boundary", "laYer"]),
+        ('"boundary layer"', ["Boundary-Layer", "boundary laYer"]),
+        ("boundary-layer flow", ["Boundary-Layer", "flow", "boundary laYer"]),
+        ("req-12", ["REQ-12"]),
+        ("REQ-1*", ["REQ-12"]),
+        ("REQ-13", []),
+        ("hydr*", ["Hydraulics"]),
+        ("turbulence~", ["turbulenec"]),
+        ("hydraulik~2", ["Hydraulics"]),
+        ("hydraulik~", []),
+        ("muller", ["Müller"]),
+        ("京都", ["京都"]),
+        ("都庁の食堂", ["都庁"]),
+        ("title:flow", []),
+        ("body:flow", ["flow"]),
+        ("flow -boundary", ["flow"]),
+        ("nothing OR flow", ["flow"]),
+        ("x:flow", []),
+        ("", []),
+    ],
+)
+def test_matches_are_located(query, matches):
+    """Each form of the grammar is found where it is, as it is written there."""
+    found = find(parse(query, {"title", "body"}), TEXT, PLAIN, "body")
+    assert [TEXT[match.start : match.end] for match in found] == matches
+
+
+def test_stems_are_located():
+    """In a field with a language, the forms of a word are found, and prefixes of any of them."""
+    text = "Boundaries of running systems"
+    for query in ("boundary", "bounda*", "boundarie*", "boundary*", '"boundary run"'):
+        assert find(parse(query), text, ENGLISH), query
+    assert find(parse("the of"), text, ENGLISH) == []
+
+
+def test_bounded_forms_agree():
+    """The first matches, and the n-th one, are those of the whole list."""
+    text = "flow and more flow, then no flow; " * 3000
+    query = parse("flow")
+    every = find(query, text, PLAIN)
+    assert len(every) == 9000
+    assert find(query, text, PLAIN, limit=5) == every[:5]
+    assert [find_nth(query, text, PLAIN, n) for n in (0, 4000, 8999, 9000)] == [
+        every[0],
+        every[4000],
+        every[8999],
+        None,
+    ]
+
+
+@pytest.mark.parametrize("filler", ["x ", "… ", "東", "é-", "\x00"], ids=ascii)
+def test_a_phrase_is_found_wherever_a_long_text_is_cut(filler):
+    """Texts are analysed in pieces; a match may go across any number of them."""
+    for size in (4090, 4096, 36_860, 120_000):
+        gap = filler if filler in {"x ", "東", "é-"} else filler * size
+        text = f"{filler * size} heat {'' if filler in {'x ', '東', 'é-'} else gap} flux end"
+        (match,) = find(parse('"heat flux"'), text, PLAIN)
+        assert text[match.start :].startswith("heat")
+        assert text[: match.end].endswith("flux")
+
+
+def test_operators_in_wrong_places_are_text():
+    """Nothing is an error, and what is no operator is a word."""
+    for text in (
+        "-",
+        "*",
+        "~",
+        '"',
+        '""',
+        "OR",
+        "OR OR",
+        "a:",
+        ":",
+        "-*",
+        '-"',
+        "x:*",
+        "~2",
+        "a OR",
+    ):
+        parse(text, {"a", "x"})
+    assert parse("note: this").groups == ((Clause("note:"),), (Clause("this"),))
+    assert parse('say"this"').groups == ((Clause("say"),), (Clause("this", quoted=True),))
+
+
+def test_work_is_bounded_and_the_query_says_so():
+    """A long query is cut, with a notice."""
+    query = parse("word " * 1000)
+    assert len(query.groups) == MOST_CLAUSES
+    assert query.notices == (
+        "only the first 4096 characters of the query were used",
+        "only the first 64 parts of the query were used",
+    )
+    assert parse("-only").notices == ("the query only excludes; add a word that is searched for",)
+
+
+QUERIES = st.text(
+    st.sampled_from('ab Z9-_*~2":OR\n東京éß\u0301\x00\ud800') | st.characters(), max_size=40
+)
+
+
+@given(query=QUERIES, text=st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_a_query(query, text):
+    """No query fails, and matches are in range, in order and apart."""
+    for analyzer in (PLAIN, ENGLISH):
+        last = 0
+        for start, end in find(parse(query, {"b", "Z9"}), text, analyzer):
+            assert last <= start < end <= len(text)
+            last = end
+
+
+@given(first=st.text("abc", max_size=6), second=st.text("abc", max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_distance_is_symmetric(first, second):
+    """A word is within a distance of another if the other is within that of it."""
+    for distance in (1, 2):
+        assert within(first, second, distance) == within(second, first, distance)
+
+
+def test_long_texts_take_linear_time():
+    """Ten times the text takes about ten times as long, whatever it consists of."""
+    for part in ("words of é text, ", "a" * 50, "東京", " . ", "\u0301"):
+        times = []
+        for size in (20_000, 200_000):
+            text = part * (size // len(part))
+            begun = time.process_time()
+            find(parse('"text words" tex* 京東'), text, PLAIN)
+            times.append(time.process_time() - begun)
+        assert times[1] < 60 * max(times[0], 0.005), part

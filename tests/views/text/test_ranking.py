@@ -1,0 +1,221 @@
+"""Ranking: a pure function of the query and the texts that are seen."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trails.views.text.analysis import Analyzer
+from trails.views.text.corpus import Corpus
+from trails.views.text.grammar import parse
+from trails.views.text.index import TextIndex
+from trails.views.text.matching import find
+from trails.views.text.ranking import Source, rank
+
+PLAIN = Analyzer()
+ENGLISH = Analyzer("english")
+
+
+def source(texts, overlay=(), field="text", analyzer=PLAIN, before=()):
+    """A source whose index was written in several steps, seen through an overlay."""
+    index = TextIndex(None, analyzer)
+    for step in before:
+        index.put(step)
+        index.flush()
+    index.put(texts)
+    index.flush()
+    seen = {handle: held for step in before for handle, held in step.items()} | texts
+    seen |= dict(overlay)
+    return Source(Corpus(index, dict(overlay)), field, seen.get)
+
+
+def found(query, *sources, k=10, **options):
+    """What a query finds: handles, best first."""
+    fields = {each.field for each in sources}
+    return [each.handle for each in rank(parse(query, fields), sources, k, **options).records]
+
+
+NOTES = {
+    "N/1": "boundary layer of a wing",
+    "N/2": "the boundary of a field and its layer of grass",
+    "N/3": "wing wing wing",
+    "N/4": "hydraulic press",
+    "N/5": ("first item", "second item about hydraulics"),
+    "N/6": "REQ-12 and REQ-13",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "handles"),
+    [
+        ("press", ["N/4"]),
+        ('"boundary layer"', ["N/1"]),
+        ('"boundary layer" wing', ["N/1"]),
+        ("hydraul*", ["N/4", "N/5"]),
+        ("hydraulics~", ["N/4", "N/5"]),
+        ("wing -boundary", ["N/3"]),
+        ("wing -(boundary", ["N/3", "N/1", "N/2"]),
+        ("req-13", ["N/6"]),
+        ('press OR "boundary layer"', ["N/1", "N/4"]),
+        ("zzz", []),
+        ("zzz* yyy~", []),
+        ("\ud800 \x00", []),
+    ],
+)
+@pytest.mark.parametrize("overlaid", [False, True], ids=["indexed", "overlaid"])
+def test_what_is_found(query, handles, overlaid):
+    """The grammar means the same in an index and in an overlay."""
+    one = source({}, NOTES) if overlaid else source(NOTES)
+    assert sorted(found(query, one)) == sorted(handles)
+
+
+def test_more_and_rarer_words_come_first():
+    """BM25: the text with both words, then the one with the rarer word."""
+    assert found("boundary wing", source(NOTES))[0] == "N/1"
+    assert found("hydraulic item", source(NOTES))[0] in {"N/4", "N/5"}
+
+
+def test_filters_apply_before_ranking():
+    """A filter never costs hits: k of what it allows are found."""
+    one = source({f"N/{n}": "flow " * (n % 5 + 1) for n in range(300)})
+    allowed = frozenset(f"N/{n}" for n in range(0, 300, 50))
+    assert sorted(found("flow", one, among=allowed)) == sorted(allowed)
+    best = found("flow", one, k=20)
+    assert found("flow", one, k=5, without=frozenset(best[:7])) == best[7:12]
+
+
+def test_fields_are_added_and_scoped():
+    """A record with words in two fields is before one with a word in one; a field can be named."""
+    title = source({"N/1": "pump", "N/2": "valve", "N/3": "pump"}, field="title")
+    body = source({"N/1": "a valve", "N/2": "a pump", "N/3": "a thing"}, field="body")
+    assert found("pump valve", title, body)[:2] != ["N/3"]
+    assert sorted(found("title:pump", title, body)) == ["N/1", "N/3"]
+    assert found("body:pump", title, body) == ["N/2"]
+    assert found('"a valve" pump', title, body) == ["N/1"]
+    assert found("pump -thing", title, body)[-1] != "N/3"
+    assert "N/3" not in found("pump -thing", title, body)
+
+
+def test_equal_scores_have_a_total_order():
+    """Which of many equal texts come first depends on their names, not on when they came."""
+    texts = {f"N/{n}": "same words" for n in range(3000)}
+    items = list(texts.items())
+    forward = source(texts)
+    backward = source(dict(reversed(items[:10])), before=[dict(items[1500:]), dict(items[:1500])])
+    assert found("same", forward) == found("same", backward)
+    assert found("same", forward, k=40)[:10] == found("same", forward)
+
+
+WORDS = st.lists(
+    st.sampled_from(["flow", "wing", "heat", "flux", "the", "REQ-12", "東京", "café"]), max_size=8
+)
+TEXTS = st.dictionaries(
+    st.sampled_from([f"N/{n}" for n in range(12)]),
+    st.none() | WORDS.map(" ".join) | st.tuples(WORDS.map(" ".join), WORDS.map(" ".join)),
+    max_size=12,
+)
+QUERY = st.lists(
+    st.sampled_from(
+        ["flow", "wing", '"heat flux"', "fl*", "wimg~", "-wing", "REQ-12", "京", "cafe", "OR"]
+    ),
+    min_size=1,
+    max_size=4,
+).map(" ".join)
+
+
+@given(query=QUERY, steps=st.lists(TEXTS, max_size=3), texts=TEXTS, overlay=TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_scores_depend_on_the_texts_that_are_seen_alone(query, steps, texts, overlay):
+    """An index with a history, seen through an overlay, answers like a new index: byte for byte."""
+    seen = {handle: held for step in (*steps, texts, overlay) for handle, held in step.items()}
+    grown = source(texts, overlay, before=steps)
+    assert rank(parse(query), [grown], 5) == rank(parse(query), [source(seen)], 5)
+    assert rank(parse(query), [grown], 5) == rank(parse(query), [source({}, seen)], 5)
+
+
+@given(query=QUERY, texts=TEXTS, overlay=TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_what_is_found_can_be_proven(query, texts, overlay):
+    """Each text that was found has a match, and no text with a match is missed."""
+    seen = texts | overlay
+    query = parse(query)
+    records = rank(query, [source(texts, overlay)], 100).records
+    for record in records:
+        held = seen[record.handle]
+        text = held if isinstance(held, str) else held[record.found[0].item]
+        assert find(query, text, PLAIN)
+    if not query.excluded and not any(clause.quoted for g in query.groups for clause in g):
+        expected = {
+            handle
+            for handle, held in seen.items()
+            for text in ((held,) if isinstance(held, str) else held or ())
+            if find(query, text, PLAIN)
+        }
+        assert {record.handle for record in records} == expected
+
+
+def test_a_prefix_stands_for_a_limited_number_of_words():
+    """The most frequent ones are taken, and the answer says so."""
+    one = source({f"N/{n}": f"word{n} {'word1' if n < 50 else ''}" for n in range(200)})
+    ranking = rank(parse("wor*"), [one], 100)
+    assert ranking.notices == ("wor* stands for its 64 most frequent words",)
+    assert len(ranking.records) == 100
+    assert rank(parse("the of"), [source(NOTES, analyzer=ENGLISH)], 5).notices == (
+        "the query has no word that can be searched for",
+    )
+
+
+def test_a_question_finds_what_is_related():
+    """Words of the best texts find more; what only they found is marked."""
+    texts = {f"N/{n}": f"unrelated filler number {n}" for n in range(150)}
+    for n in range(8):
+        texts[f"Q/{n}"] = "ice forms on cold aircraft wings deicing boots"
+    texts["R/1"] = "deicing boots in use"
+    one = source(texts, analyzer=ENGLISH)
+    records = rank(parse("why does ice form on cold aircraft wings"), [one], 20).records
+    related = {record.handle: record.related for record in records}
+    assert related["R/1"]
+    assert not related["Q/1"]
+    assert "R/1" not in found("ice aircraft", one)
+
+
+CRANFIELD = (
+    Path(os.environ.get("TRAILS_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
+    / "cranfield"
+)
+
+
+@pytest.mark.skipif(
+    not CRANFIELD.is_dir(), reason=f"the Cranfield collection is not in {CRANFIELD}"
+)
+def test_cranfield():
+    """nDCG@10 on a public collection, with parameters of the literature: the halves are alike."""
+    documents = _lines("documents.jsonl")
+    queries = [each["text"] for each in _lines("queries.jsonl")]
+    judged: dict[int, dict[str, int]] = {}
+    for line in (CRANFIELD / "qrels.txt").read_text().splitlines():
+        if line:
+            number, _, document, grade = line.split()
+            judged.setdefault(int(number), {})[document] = max(0, int(grade))
+    one = source({each["id"]: each["text"] for each in documents}, analyzer=ENGLISH)
+    gains = []
+    for number, query in enumerate(queries, 1):
+        grades = judged.get(number, {})
+        reached = _gain([grades.get(handle, 0) for handle in found(query, one)])
+        best = _gain(sorted(grades.values(), reverse=True)[:10])
+        gains.append(reached / best if best else 0.0)
+    assert sum(gains) / len(gains) >= 0.41
+    for half in (gains[::2], gains[1::2]):
+        assert sum(half) / len(half) >= 0.40
+
+
+def _lines(name):
+    return [json.loads(line) for line in (CRANFIELD / name).read_text().splitlines()]
+
+
+def _gain(grades):
+    return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))
