@@ -36,7 +36,7 @@ from trails.engine.evidence.records import (
     record_uri,
     settle_place,
 )
-from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, text_of
+from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, show_blob, text_of
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, NotFoundError, ValidationError
@@ -132,6 +132,8 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
             "digest": found.digest,
             **window.document(),
         }
+        if found.blob is not None:
+            body["blob"] = show_blob(record, found.blob)
         if found.missing:
             body["notice"] = "the record has no value in this field"
         if window.end < window.total:
