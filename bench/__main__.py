@@ -27,6 +27,7 @@ from bench import (
     startup,
     subscribers,
     validation,
+    windows,
 )
 from bench.measure import OUT, Result
 
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "subscribers": subscribers.run,
     "mcp": mcp.run,
     "resources": resources.run,
+    "windows": windows.run,
     "access": access.run,
     "hostile": hostile.run,
 }

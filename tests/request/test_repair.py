@@ -109,6 +109,12 @@ def test_what_may_be_left_out_is_not_taken_away(shop, name, arguments):
     assert "corrected_arguments" not in failure.data
 
 
+def test_a_misspelled_parameter_keeps_its_value(shop):
+    """In every letter: a text is changed only if it breaks a rule."""
+    failure = shop.failure("node_get", {"recrd": "Book/A-Z"})
+    assert failure.data["corrected_arguments"] == {"record": "Book/A-Z"}
+
+
 def test_a_text_is_never_cut(shop):
     """Too long a text has no suggestion."""
     for title in ("x" * 41, "Emma".ljust(41)):

@@ -20,8 +20,8 @@ import msgspec
 from trails.errors import DeclarationError, FieldError
 from trails.model.constraints import RULES, Rule, check_pattern, compile_field
 from trails.model.kinds import KINDS, KindError
-from trails.model.names import check_field_name, check_term
-from trails.model.types import ANY, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.names import check_field_name, check_term, suggest
+from trails.model.types import ANY, LANGUAGES, LIST, OBJECT, REF, PredicateDescriptor, ValueType
 
 T = TypeVar("T")
 
@@ -227,6 +227,8 @@ class Predicate(msgspec.Struct, frozen=True):
     unique: bool = False
     label: bool = False
     search: bool = False
+    language: str | None = None
+    stop_words: bool = True
     iri: str = ""
     description: str = ""
 
@@ -248,6 +250,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
     unique: bool = False,
     label: bool = False,
     search: bool = False,
+    language: str | None = None,
+    stop_words: bool = True,
     iri: str = "",
     description: str = "",
 ) -> Any:  # noqa: ANN401 - the value of a class attribute of any type
@@ -255,8 +259,9 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
 
     A field is required unless its type is ``| None`` or a list, or it has a default.
     ``key`` derives the id from the field; ``unique`` refuses a second instance with the
-    same value; ``label`` names instances to readers; ``search`` puts long text into the
-    search index. The other arguments are constraints on the value.
+    same value; ``label`` names instances to readers; ``search`` puts its text into the
+    search index. With a ``language``, words are found in every form, and its ``stop_words``
+    are not indexed. The other arguments are constraints on the value.
     """
     return Predicate(
         default=default,
@@ -274,6 +279,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
         unique=unique,
         label=label,
         search=search,
+        language=language,
+        stop_words=stop_words,
         iri=iri,
         description=description,
     )
@@ -308,6 +315,8 @@ def describe(
         unique=given.unique,
         label=given.label,
         search=given.search,
+        language=given.language,
+        stop_words=given.stop_words,
         default=_plain_default(where, value_type, given.default),
         declared_in=owner,
     )
@@ -421,13 +430,14 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
         ("key", given.key, row is not None and comparable and not many),
         ("unique", given.unique, comparable and not many),
         ("label", given.label, row is not None and comparable and not many),
-        ("search", given.search, scalar.kind == "String"),
+        ("search", given.search, scalar.kind in {"String", "Json"}),
     ):
         if flag and not fits:
             raise DeclarationError(
                 f"{where}: {name}=True does not apply to {'a list of ' if many else ''}"
                 f"{scalar.kind}; remove it"
             )
+    _check_language(where, given)
     low, high = given.min_length, given.max_length
     if (low is not None and low < 0) or (high is not None and high < (low or 0)):
         raise DeclarationError(
@@ -446,6 +456,20 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
             raise DeclarationError(
                 f"{where}: min_value={given.min_value!r} is above max_value={given.max_value!r}"
             )
+
+
+def _check_language(where: str, given: Predicate) -> None:
+    if given.language is None:
+        if not given.stop_words:
+            raise DeclarationError(f"{where}: stop_words needs a language; add it or remove this")
+        return
+    if given.language not in LANGUAGES:
+        raise DeclarationError(
+            f"{where}: language={given.language!r} is not known; "
+            f"{suggest(given.language, LANGUAGES)}"
+        )
+    if not given.search:
+        raise DeclarationError(f"{where}: language needs search=True; add it or remove this")
 
 
 def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:

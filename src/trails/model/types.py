@@ -20,6 +20,27 @@ REF = "Ref"
 OBJECT = "Object"
 ANY = "Any"
 MAP = "Map"
+LANGUAGES = (
+    "arabic",
+    "danish",
+    "dutch",
+    "english",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hungarian",
+    "italian",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "spanish",
+    "swedish",
+    "tamil",
+    "turkish",
+)
+"""The languages that a searched text may have."""
 _LABELS = ("label", "title", "name")
 """Usual names of the field that names an instance."""
 
@@ -72,6 +93,10 @@ class PredicateDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     unique: bool = False
     label: bool = False
     search: bool = False
+    language: str | None = None
+    """Of a searched text: its words are found in every form. None: as they are written."""
+    stop_words: bool = True
+    """Whether the most common words of the language are left out of the index."""
     default: object = None
     declared_in: str = ""
 

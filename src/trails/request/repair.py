@@ -76,6 +76,8 @@ def repair(
             name = place.enclose(wanted.declared) or place.rename()
             if name is not None:
                 suggestions[at] = name
+        elif error.code == "required" and place.is_filled():
+            continue  # a parameter that was misspelled has its value now
         elif error.code not in {"max_length", "max_size"} and place.field is not None:
             for value in place.candidates(exists):
                 suggestions[at] = value
@@ -136,6 +138,11 @@ class _Place:
     def put(self, value: object) -> None:
         """Replace the value."""
         self._holder[self._key] = value  # type: ignore[index]
+
+    def is_filled(self) -> bool:
+        """Whether there is a value that keeps the field's own rules."""
+        field, value = self.field, self.value
+        return field is not None and value is not None and not _broken_rules(field, value)
 
     def enclose(self, declared: TypeLookup) -> str | None:
         """Move the value into a neighbouring object that declares a member of this name."""

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,27 @@ def test_the_same_request_is_the_same_export(project: Path) -> None:
         assert started(app, ExportRequest(), actor="bob") is not first
         exports_of(app.graph()).discard(first)
         assert started(app, ExportRequest()) is not first
+
+
+def test_many_callers_at_once_get_one_export(project: Path) -> None:
+    """And no more of them than are allowed."""
+    limits = ExportLimits(exports=3)
+    with App.open(project) as app, ThreadPoolExecutor(16) as pool:
+        same = list(pool.map(lambda _: started(app, ExportRequest()), range(32)))
+        assert len({each.spec.handle for each in same}) == 1
+
+        def other(at: int) -> object:
+            request = ExportRequest(types=("Item",), where={"size": at})
+            try:
+                return started(app, request, "bob", limits=limits, limited=True)
+            except BudgetError as error:
+                return error
+
+        found = list(pool.map(other, range(32)))
+        assert sum(isinstance(each, Export) for each in found) == 3
+        for each in (*same, *found):
+            if isinstance(each, Export):
+                content(app, each)
 
 
 def test_an_export_expires(project: Path) -> None:

@@ -319,6 +319,72 @@ def test_values_that_are_not_text_are_read_as_json(calls):
 
 
 @pytest.mark.req("E6")
+def test_windows_around_matches(calls):
+    """The n-th match, with text before it; each match is where the offsets say."""
+    words = ["brücke", "Brucke", "BRÜCKEN", "bru\u0308cke", "bridge", "brückenbau"]
+    text = "".join(f"{at:04} {words[at % 6]} {'x' * (at % 50)}\n" for at in range(60))
+    text = text + " long " * 20_000
+    save(calls, slug="m", title="M", body=text)
+    asked = {"record": "Doc/m", "field": "body", "query": "brücke", "length": 300}
+    wanted = [at for at in range(60) if at % 6 in {0, 1, 3}]
+    found, number = calls.result("read_record_field", asked), 1
+    while True:
+        start = found["start"]
+        assert found["text"] == text[start : found["end"]]
+        for each in found["matches"]:
+            shown = found["text"][max(each["start"] - start, 0) : each["end"] - start]
+            assert shown == each["text"]
+            whole = text[each["start"] : each["end"]]
+            assert whole.casefold() in {"brücke", "brucke", "bru\u0308cke"}
+        line = text.index(f"{wanted[number - 1]:04} ") + 5
+        assert line in {each["start"] for each in found["matches"]}
+        if "next_match" not in found:
+            break
+        number += 1
+        if number == 3:
+            save(calls, slug="m", title="M", body=text.replace("0", "1"))
+        assert found["next_match"]["arguments"]["match"] == number
+        found = calls.result("read_record_field", found["next_match"]["arguments"])
+    assert number == len(wanted)
+    save(calls, slug="m", title="M", body=text)
+    page = calls.result("read_record_field", asked)["next"]
+    assert page["arguments"]["query"] == "brücke"
+    assert calls.result(page["tool"], page["arguments"])["matches"]
+    missing = calls.failure("read_record_field", {**asked, "match": 1000})
+    assert (missing.code, missing.data["matches"]) == ("not_found", len(wanted))
+    none = calls.failure("read_record_field", {**asked, "query": "nowhere"})
+    assert "0 matches" in none.message
+    for odd in ("", "-", '"', "body:", "*", "~", "\0", "a" * 2000):
+        assert calls.failure("read_record_field", {**asked, "query": odd}).code == "not_found"
+    for wrong in ({"match": 1, "offset": 3}, {"query": None, "match": 2}, {"match": 0}):
+        assert calls.failure("read_record_field", {**asked, **wrong}).code == "validation"
+
+
+@pytest.mark.req("E6")
+def test_parts_of_json_are_read_by_pointer(calls):
+    """A text as it is, anything else as JSON; a cursor is for one part."""
+    value = {"a/b": ["x" * 90, {"c": 1.5}], "": True, "long": "é" * 70_000}
+    save(calls, slug="j", title="J", data=Json(value))
+    asked = {"record": "Doc/j", "field": "data"}
+    for path, part in (("/a~1b/1", {"c": 1.5}), ("/", True), ("", value)):
+        pages = walk(calls, "read_record_field", {**asked, "path": path})
+        assert json.loads("".join(each["text"] for each in pages)) == part
+        assert pages[0]["media_type"] == "application/json"
+    pages = walk(calls, "read_record_field", {**asked, "path": "/long", "length": 30_000})
+    assert "".join(each["text"] for each in pages) == value["long"]
+    assert {each["media_type"] for each in pages} == {"text/plain"}
+    first = calls.result("read_record_field", {**asked, "path": "/a~1b/0", "length": 9})["next"]
+    other = {**first["arguments"], "path": "/long"}
+    assert calls.failure("read_record_field", other).code == "cursor"
+    assert calls.result("read_record_field", first["arguments"])["start"] == 9
+    for path, hint in (("/nope", "members"), ("a", "pointer"), ("/a~1b/7", "items")):
+        failure = calls.failure("read_record_field", {**asked, "path": path})
+        assert (failure.code, hint in failure.message) == ("validation", True)
+    wrong = {"record": "Doc/j", "field": "title", "path": "/a"}
+    assert "not Json" in calls.failure("read_record_field", wrong).message
+
+
+@pytest.mark.req("E6")
 @pytest.mark.parametrize("most", [1000, 1500, 5000, None])
 @pytest.mark.parametrize("piece", ["x", "\0", '"\\', "漢", "👩‍👩‍👧‍👦", "a\u0301\n"])
 def test_answers_are_bounded_and_continue(calls, most, piece):

@@ -320,9 +320,8 @@ class Exports:
                     return each
             if limited:
                 self._check_limits(spec.actor, limits)
-        export = Export(ExportFiles.create(self._folder / spec.handle, spec), self._pin(ctx))
-        with self._lock:
-            self._known[spec.handle] = export
+            files = ExportFiles.create(self._folder / spec.handle, spec)
+            export = self._known[spec.handle] = Export(files, self._pin(ctx))
             self._enqueue(export)
         return export
 

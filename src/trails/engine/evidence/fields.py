@@ -1,9 +1,9 @@
 """Bounded reads of one field: a window on its text, and the cursors that go on from there.
 
-A text is read as it is; any other value is read as its JSON text, and so is a list, unless one item
-of it is asked for. A cursor pins the commit and the text: what it reads is the same text, whatever
-was written since. If the present text is still the same, it is read; else the graph as of that
-commit is. Authorization is for now, not for then: each read opens the branch anew.
+A window begins at an offset, before a match of a query, or where a cursor goes on. A cursor pins
+the commit and the text: what it reads is the same text, whatever was written since. If the present
+text is still the same, it is read; else the graph as of that commit is. Authorization is for now,
+not for then: each read opens the branch anew.
 """
 
 from __future__ import annotations
@@ -36,33 +36,30 @@ from trails.engine.evidence.records import (
     record_uri,
     settle_place,
 )
+from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, text_of
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, NotFoundError, ValidationError
-from trails.model.evidence.graphemes import Sliceable, boundary_before
+from trails.model.constraints import shorten
+from trails.model.evidence.graphemes import boundary_before
 from trails.model.evidence.windows import (
     READ_FIELD,
     Continuation,
     Window,
-    text_digest,
     window_at,
     window_before,
 )
-from trails.model.json_values import Json
-from trails.model.nodes import NodeState, split_handle
+from trails.model.nodes import NodeState
 from trails.model.texts import count
-from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
-from trails.views.nodes.long_texts import StoredText
 
 DEFAULT_LENGTH: Final = 8_000
 """Characters of a window, unless a read asks for fewer or more."""
 MOST_LENGTH: Final = 1_000_000
 _DIGITS: Final = 16
 """Digits of a text's digest in a cursor."""
-JSON: Final = "application/json"
-TEXT: Final = "text/plain"
-_encode: Final = msgspec.json.Encoder().encode
+_BEFORE: Final = 200
+"""Characters that are shown before a match."""
 
 
 class FieldRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,72 +70,22 @@ class FieldRequest(msgspec.Struct, frozen=True, kw_only=True):
     type: str | None = None
     """The type of the record, if ``record`` is a bare key."""
     item: int | None = None
+    path: str | None = None
     offset: int | None = None
     cursor: str | None = None
+    query: str | None = None
+    """What to find in the text; without an offset or cursor the window is around a match."""
+    match: int | None = None
+    """Which match, from 1."""
     before: int | None = None
-    """Characters to show before the offset."""
+    """Characters to show before the offset or match."""
     length: int = DEFAULT_LENGTH
     place: ReadPoint = HERE
 
-
-class FieldText(msgspec.Struct, frozen=True, eq=False):
-    """The text of a field, or of one of its items."""
-
-    text: Sliceable
-    digest: str
-    media_type: str
-    items: int | None = None
-    """How many items the list has; None if the field is not a list."""
-    missing: bool = False
-    """Whether the record has no value there."""
-
-
-def text_of(record: Record, field: PredicateDescriptor, item: int | None = None) -> FieldText:
-    """The text of a field of a record."""
-    value = record.state.values.get(field.name)
-    if not field.many:
-        if item is not None:
-            message = f"{field.name} is {field.type}, not a list; leave out item"
-            raise ValidationError([FieldError("item", "unknown_field", message, item)])
-        return _text(record, field.type, value)
-    items = value if isinstance(value, tuple) else ()
-    if item is None:
-        shown = [plain_value(field.type.scalar, each, record.place) for each in items]
-        return _json(shown, len(items))
-    if item >= len(items):
-        message = (
-            f"{field.name} has {count(len(items), 'item')}, counted from 0; there is no {item}"
-        )
-        raise ValidationError([FieldError("item", "max_value", message, item, len(items) - 1)])
-    found = _text(record, field.type.scalar, items[item])
-    return msgspec.structs.replace(found, items=len(items))
-
-
-def _text(record: Record, value_type: ValueType, value: object) -> FieldText:
-    if value is None:
-        return FieldText("", text_digest(""), TEXT, missing=True)
-    row = value_type.row
-    if isinstance(value, str) and row is not None and row.text:
-        return FieldText(value, text_digest(value), TEXT)
-    if isinstance(value, StoredText):
-        return FieldText(value, value.digest, TEXT if row is not None and row.text else JSON)
-    if isinstance(value, Json):
-        return FieldText(value.text, text_digest(value.text), JSON)
-    return _json(plain_value(value_type, value, record.place))
-
-
-def _json(value: object, items: int | None = None) -> FieldText:
-    text = _encode(value).decode()
-    return FieldText(text, text_digest(text), JSON, items)
-
-
-def plain_value(value_type: ValueType, value: object, place: ReadPoint = HERE) -> object:
-    """A value in JSON form; references are record URIs of the same branch or commit."""
-    row = value_type.row
-    if row is None:
-        type_name, identifier = split_handle(str(value))
-        return record_uri(type_name, identifier, place)
-    return value if row.plain is None else row.plain(value)
+    @property
+    def at(self) -> FieldPath:
+        """The field, or the part of it that is read."""
+        return FieldPath(self.field, self.item, self.path)
 
 
 # --- reading -----------------------------------------------------------------------------
@@ -154,13 +101,20 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
     start: int | None
     """Where the window begins; None: it ends at ``end``."""
     end: int = 0
+    more_matches: bool = False
+    """Whether there are matches after the one that the window is around."""
 
     def window(self, length: int) -> Window:
         """The window that was asked for, of at most so many characters."""
-        text, digest = self.found.text, self.found.digest
+        text, digest, query = self.found.text, self.found.digest, self.request.query
         if self.start is None:
-            return window_before(text, self.end, length, digest=digest)
-        return window_at(text, self.start, length, digest=digest)
+            window = window_before(text, self.end, length, digest=digest)
+        else:
+            window = window_at(text, self.start, length, digest=digest)
+        if query is None:
+            return window
+        matcher = matcher_of(self.record, self.request.field, query)
+        return msgspec.structs.replace(window, matches=matcher.in_window(text, window))
 
     def document(self, length: int) -> dict[str, object]:
         """The answer, with at most so many characters of the text."""
@@ -168,10 +122,10 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
         body: dict[str, object] = {
             "id": record.uri,
             "title": record.title,
-            "field": self.request.field,
+            **self.request.at.arguments(),
         }
         if found.items is not None:
-            body |= {"item": self.request.item, "items": found.items}
+            body["items"] = found.items
         body |= {
             "commit": record.commit,
             "media_type": found.media_type,
@@ -184,30 +138,47 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
             body["next"] = self._call(window.end)
         if window.start > 0:
             body["previous"] = self._call(-window.start)
+        if self.more_matches:
+            body["next_match"] = self._next_match()
         if window.truncated:
             body["expires"] = expiry(time() + LIFETIME)
         return body
 
     def _call(self, at: int) -> Continuation:
         request = self.request
-        call = call_from(
-            self.cursors, self.record, request.field, request.item, at, self.found.digest
-        )
-        if request.length == DEFAULT_LENGTH:
-            return call
-        return {**call, "arguments": {**call["arguments"], "length": request.length}}
+        call = call_from(self.cursors, self.record, request.at, at, self.found.digest)
+        return {**call, "arguments": {**call["arguments"], **self._options()}}
+
+    def _next_match(self) -> Continuation:
+        """The window around the next match, at the same commit."""
+        state, commit = self.record.state, ReadPoint(commit=self.record.commit)
+        arguments = {
+            "record": record_uri(state.type, state.id, commit),
+            **self.request.at.arguments(),
+            "match": (self.request.match or 1) + 1,
+            **self._options(),
+        }
+        return {"tool": READ_FIELD, "arguments": arguments}
+
+    def _options(self) -> dict[str, object]:
+        request = self.request
+        found: dict[str, object] = {} if request.query is None else {"query": request.query}
+        return found if request.length == DEFAULT_LENGTH else {**found, "length": request.length}
 
 
 def call_from(
-    cursors: Cursors, record: Record, field: str, item: int | None, at: int, digest: str
+    cursors: Cursors, record: Record, field: FieldPath, at: int, digest: str
 ) -> dict[str, Any]:
     """The call that goes on from a place of a field's text or, below 0, up to it."""
     holder = Holder(record.ctx.actor, READ_FIELD, place_name(record.place))
-    subject = [record.state.handle, field, item]
+    subject = _subject(record, field)
     cursor = cursors.sign(holder, record.commit, subject, f"{at}.{digest[:_DIGITS]}")
-    of_item = {} if item is None else {"item": item}
-    arguments = {"record": record.uri, "field": field, **of_item, "cursor": cursor}
+    arguments = {"record": record.uri, **field.arguments(), "cursor": cursor}
     return {"tool": READ_FIELD, "arguments": arguments}
+
+
+def _subject(record: Record, field: FieldPath) -> object:
+    return [record.state.handle, field.field, field.item, field.path]
 
 
 T = TypeVar("T")
@@ -274,21 +245,45 @@ class _FieldReader(msgspec.Struct, frozen=True, eq=False):
 
     def _read(self, record: Record, cursor: Cursor | None) -> FieldRead:
         request = self.request
-        found = text_of(record, record.field(request.field), request.item)
+        found = text_of(record, request.at)
         if cursor is None:
-            offset = max(0, (request.offset or 0) - (request.before or 0))
-            start: int | None = boundary_before(found.text, offset)
-            return FieldRead(request, record, found, self.cursors, start)
+            start, more = _start(record, found, request)
+            return FieldRead(request, record, found, self.cursors, start, more_matches=more)
         at, _, digest = str(cursor.place).partition(".")
         if not found.digest.startswith(digest):
             raise _OtherTextError
-        check_subject(cursor, [record.state.handle, request.field, request.item])
+        check_subject(cursor, _subject(record, request.at))
         if at.startswith("-"):
             return FieldRead(request, record, found, self.cursors, None, -int(at))
         return FieldRead(request, record, found, self.cursors, int(at))
 
 
+def _start(record: Record, found: FieldText, request: FieldRequest) -> tuple[int, bool]:
+    """Where a window begins: before an offset or a match; whether there are more matches."""
+    if request.query is None or request.offset is not None:
+        offset = (request.offset or 0) - (request.before or 0)
+        return boundary_before(found.text, offset), False
+    number = request.match or 1
+    matcher = matcher_of(record, request.field, request.query)
+    matches, more = matcher.nth(found.text[:], number)
+    if len(matches) < number:
+        some = count(len(matches), "match", "matches")
+        raise NotFoundError(
+            f"{request.field} of {record.uri} has {some} of {shorten(request.query)}, and no match "
+            f"{number}; leave out query to read it from the start",
+            matches=len(matches),
+        )
+    before = min(_BEFORE if request.before is None else request.before, request.length // 2)
+    return boundary_before(found.text, matches[-1].start - before), more
+
+
 def _check_together(request: FieldRequest) -> None:
-    if request.cursor is not None and request.offset is not None:
-        message = "cursor says where to go on; leave out offset"
-        raise ValidationError([FieldError("offset", "unknown_field", message, request.offset)])
+    """Refuse two ways to say where to read."""
+    given = {"offset": request.offset, "match": request.match, "cursor": request.cursor}
+    said = [name for name, value in given.items() if value is not None]
+    if len(said) > 1:
+        message = f"{' and '.join(said)} each say where to read; give one of them"
+        raise ValidationError([FieldError(said[0], "unknown_field", message, given[said[0]])])
+    if request.match is not None and request.query is None:
+        message = "match is the number of a match; give query, what to find"
+        raise ValidationError([FieldError("query", "required", message)])

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from trails.engine.evidence.cursors import Cursors
-from trails.engine.evidence.fields import call_from, plain_value, text_of
+from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import Record
+from trails.engine.evidence.texts import FieldPath, plain_value, text_of
 from trails.model.evidence.windows import Continuation, window_at
 from trails.model.types import PredicateDescriptor
 
@@ -97,11 +98,12 @@ def share(sizes: Mapping[str, int], room: int) -> dict[str, int]:
 def _shorten(
     record: Record, field: PredicateDescriptor, value: object, room: int, cursors: Cursors
 ) -> tuple[object, LeftOut]:
-    found = text_of(record, field)
+    at_field = FieldPath(field.name)
+    found = text_of(record, at_field)
     room = max(0, room - _NOTE)
     if isinstance(value, str):
         short = cut_json(value, room)
-        read = call_from(cursors, record, field.name, None, len(short), found.digest)
+        read = call_from(cursors, record, at_field, len(short), found.digest)
         note = LeftOut(
             field=field.name, shown=len(short), of=len(value), unit="characters", read=read
         )
@@ -109,7 +111,7 @@ def _shorten(
     kept = _first_items(value, room) if isinstance(value, list) and field.many else []
     # Of the JSON text, what follows the items that are shown.
     at = len(_encode(kept).decode()) - 1 if kept else 0
-    read = call_from(cursors, record, field.name, None, at, found.digest)
+    read = call_from(cursors, record, at_field, at, found.digest)
     if field.many and isinstance(value, list):
         note = LeftOut(field=field.name, shown=len(kept), of=len(value), unit="items", read=read)
     else:

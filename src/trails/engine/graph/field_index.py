@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.text_fields import Text, TextField
-from trails.engine.graph.text_source import Texts, TextSource
+from trails.engine.graph.text_source import Texts, TextSource, length_of
 from trails.errors import CorruptionError, StorageError
 from trails.log.storage import storage_errors
 from trails.views.text.index import TextIndex
@@ -34,7 +34,6 @@ LARGE_BYTES: Final = 4 << 20
 """The same for the bytes of their texts."""
 SCANNED: Final = 4_000
 """Nodes of a tail that a search looks through; more are indexed first."""
-_BATCH: Final = 1_000
 _ATTEMPTS: Final = 3
 
 
@@ -133,7 +132,15 @@ class Workplace(NamedTuple):
     """Raises an error if work has to end, because the graph is closed."""
     cover: Callable[[FieldIndex], None]
     """Marks the nodes whose texts may have been read too early, from a commit on its way."""
+    forwards: Callable[[], int]
+    """How often branches were put where another one is."""
     progress: Callable[[str], None]
+
+    def numbering(self) -> object:
+        """Changes whenever nodes may have got other numbers, so that pages of them do not fit."""
+        nodes = self.checkout.nodes
+        lineage = nodes.file.layers.lineage(nodes.layer.number)
+        return nodes.file.epoch, self.forwards(), lineage
 
 
 class FieldIndex:
@@ -149,6 +156,8 @@ class FieldIndex:
         self.built = record is not None
         """Whether all texts are in the index or in the tail."""
         self._building = False
+        self._doubts = 0
+        """How often it was distrusted."""
         self._place = place
         self._lock = place.lock
         self._folder = record.folder if record else ""
@@ -185,6 +194,7 @@ class FieldIndex:
         """Have it built anew."""
         with self._lock:
             self.built = False
+            self._doubts += 1
             if not self._building:
                 self.tail.clear()
 
@@ -200,9 +210,9 @@ class FieldIndex:
                 return pinned, complete(self.tail, looked, self.field, self._place)
 
     def pinned(self) -> TextIndex | None:
-        """The index as it is now, if it is open, whatever comes later; called with the lock."""
+        """The index as it is now, if it can be used, whatever comes later; called with the lock."""
         index = self._index
-        if index is None:
+        if index is None or not self.built:
             return None
         if self._pinned is None or self._pinned.state is not index.state:
             self._pinned = copy(index)
@@ -253,35 +263,42 @@ class FieldIndex:
     def build(self) -> None:
         """Make it of all texts, beside the one that is there; few of them stay in the tail."""
         with self._alone(), self.work, storage_errors("build a text index"):
-            if self.built:
-                return
+            while not self.built:
+                self._build()
+
+    def _build(self) -> None:
+        """Build it once; it is not built afterwards if nodes were renumbered meanwhile."""
+        with self._lock:
+            self.tail.clear()
+            self._building, self.making = True, secrets.token_hex(8)
+            doubts, numbering = self._doubts, self._place.numbering()
+        fresh: TextIndex | None = None
+        try:
+            fresh = self._fill()
+            self._take(fresh)
+            self._place.cover(self)
+            with self._lock:
+                self.built = (doubts, numbering) == (self._doubts, self._place.numbering())
+        except BaseException:
+            self._abandon(fresh)
             with self._lock:
                 self.tail.clear()
-                self._building, self.making = True, secrets.token_hex(8)
-            fresh: TextIndex | None = None
-            try:
-                fresh = self._fill()
-                self._take(fresh)
-                self._place.cover(self)
-                with self._lock:
-                    self.built = True
-            except BaseException:
-                self._abandon(fresh)
-                with self._lock:
-                    self.tail.clear()
-                raise
-            finally:
-                with self._lock:
-                    self._building, self.making = False, ""
+            raise
+        finally:
+            with self._lock:
+                self._building, self.making = False, ""
 
     def _fill(self) -> TextIndex | None:
         """A new index with all texts; None, and all of them in the tail, where they are few."""
         place, fresh = self._place, None
+        numbering = place.numbering()
         waiting: dict[str, Text] = {}
         for page in place.source.pages(place.checkout.nodes, self.field):
             place.stop()
+            if place.numbering() != numbering:
+                break  # it is begun again
             waiting.update(page)
-            if fresh is not None or len(waiting) > LARGE_TAIL or _length(page) > LARGE_BYTES:
+            if fresh is not None or len(waiting) > LARGE_TAIL or length_of(page) > LARGE_BYTES:
                 fresh = fresh or TextIndex(self._path(self.making), self.field.analyzer)
                 fresh.fill(waiting.items())
                 waiting = {}
@@ -337,10 +354,9 @@ class FieldIndex:
 
     def _put(self, index: TextIndex, handles: list[str]) -> None:
         place = self._place
-        for at in range(0, len(handles), _BATCH):
+        for some in place.source.read_parts(place.checkout.nodes, self.field, handles):
             place.stop()
-            some = handles[at : at + _BATCH]
-            index.put(place.source.read(place.checkout.nodes, self.field, some))
+            index.put(some)
         index.flush()
 
     def _note(self, index: TextIndex) -> None:
@@ -394,9 +410,3 @@ def complete(tail: Tail, looked: Looked, field: TextField, place: Workplace) -> 
     read = place.source.read(place.checkout.nodes, field, looked.missing)
     with place.lock:
         return tail.show(looked.marks, read)
-
-
-def _length(texts: Mapping[str, Text]) -> int:
-    return sum(
-        len(each) if isinstance(each, str) else sum(map(len, each)) for each in texts.values()
-    )

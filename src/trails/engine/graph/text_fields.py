@@ -16,6 +16,7 @@ import msgspec
 
 from trails.model.caches import BoundedCache
 from trails.model.iris import Names, digest_of
+from trails.model.json_values import Json
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.views.text.analysis import Analyzer
@@ -24,7 +25,8 @@ Key = tuple[str, str]
 """A type and a field."""
 Text = str | tuple[str, ...]
 """What a node has in a field: a text, or the texts of a list."""
-_TEXT: Final = "String"
+_KINDS: Final = frozenset({"String", "Json"})
+"""Kinds of fields that may be searched."""
 
 
 class TextField(msgspec.Struct, frozen=True):
@@ -53,8 +55,12 @@ class TextField(msgspec.Struct, frozen=True):
         """The text of a node; None where there is none."""
         value = None if state is None else state.values.get(self.field)
         if isinstance(value, tuple):
-            return value or None
-        return value if isinstance(value, str) else None
+            return tuple(map(_text_in, value)) or None
+        return None if value is None else _text_in(value)
+
+
+def _text_in(value: object) -> str:
+    return value.text if isinstance(value, Json) else str(value)
 
 
 @lru_cache(64)
@@ -70,20 +76,27 @@ def text_fields(schema: Schema, names: Names) -> Mapping[Key, TextField]:
     found = _known.get((schema.digest, names.base))
     if found is None:
         found = _known[schema.digest, names.base] = {
-            (declared.name, field.name): _text_field(declared, field, names)
+            (declared.name, field.name): text_field(declared, field, names)
             for declared in schema.types
             for field in declared.fields
-            if field.type.scalar.kind == _TEXT and (field.search or field is declared.label)
+            if field.type.scalar.kind in _KINDS and (field.search or field is declared.label)
         }
     return found
 
 
-def _text_field(declared: TypeDescriptor, field: PredicateDescriptor, names: Names) -> TextField:
+def text_field(declared: TypeDescriptor, field: PredicateDescriptor, names: Names) -> TextField:
+    """A field of a type, as it is searched."""
     iri = names.term(field.iri)
-    analyzer = _analyzer(None, False)
+    stop_words = field.stop_words and field.language is not None
+    analyzer = _analyzer(field.language, stop_words)
     place = [declared.name, names.term(declared.iri), field.name, iri, str(field.type)]
     return TextField(
-        declared.name, field.name, f"<{iri}>".encode(), digest_of([*place, analyzer.version])[:32]
+        declared.name,
+        field.name,
+        f"<{iri}>".encode(),
+        digest_of([*place, analyzer.version])[:32],
+        field.language,
+        stop_words,
     )
 
 

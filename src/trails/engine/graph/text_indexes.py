@@ -93,7 +93,17 @@ class TextIndexes:
         if root is not None and read_only:
             root = Path(tempfile.mkdtemp(prefix="trails-text-"))
         self._lock = threading.Lock()
-        self._place = Workplace(root, main, source, self._lock, self._stop, self._cover, progress)
+        self._forwards = 0
+        self._place = Workplace(
+            root,
+            main,
+            source,
+            self._lock,
+            self._stop,
+            self._cover,
+            lambda: self._forwards,
+            progress,
+        )
         self._overlays = Overlays(
             self._place,
             lambda: self._at,
@@ -278,6 +288,7 @@ class TextIndexes:
     def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
         """As any other way to a head."""
         del source
+        self._forwards += 1
         self.follow(ref, head)
 
     def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
@@ -294,7 +305,7 @@ class TextIndexes:
             index = indexes[touch.key]
             with lock:
                 index.mark(touch.handle, touch.size)
-                floods = is_flooded(index.tail, index)
+                floods = index.built and is_flooded(index.tail, index)
             self._due = self._due or index.is_due
             if floods:
                 index.distrust()

@@ -178,6 +178,8 @@ class Overlays:
         # Texts of a later commit than that to which the overlay is relative prove nothing.
         if main.position.commit == overlay.anchor:
             with self._lock:
+                for handle in base.tail.marks.keys() & same.keys():
+                    del same[handle]  # main's index has another text
                 tail.remove(same)
                 tail.bytes = tail.bytes * len(tail) // len(marks)
         if overlay.is_far(field.key):

@@ -32,6 +32,12 @@ from trails.views.text.index import TextIndex
 Texts = Mapping[str, Text | None]
 """Handle → text; None where a node has none, or is not there."""
 
+_FEW: Final = 64
+_MANY: Final = 1_000
+"""Nodes that are read at once, at first and at most."""
+_MUCH: Final = 4 << 20
+"""Characters of texts from which fewer nodes are read."""
+
 
 class TextSource:
     """The texts of one graph."""
@@ -52,31 +58,44 @@ class TextSource:
 
     # --- texts -----------------------------------------------------------------------------
 
-    @staticmethod
-    def read(nodes: NodeIndex, field: TextField, handles: Sequence[str]) -> Texts:
+    def read(self, nodes: NodeIndex, field: TextField, handles: Sequence[str]) -> Texts:
         """The texts of some nodes."""
-        if not handles:
-            return {}
-        with nodes.file.reader() as db:
-            found = nodes.find_all(db, handles)
-        give_way()
-        return {
-            each: field.text_of(stored.state) if (stored := found.get(each)) else None
-            for each in handles
-        }
+        found: dict[str, Text | None] = {}
+        for some in self.read_parts(nodes, field, handles):
+            found.update(some)
+        return found
+
+    @staticmethod
+    def read_parts(nodes: NodeIndex, field: TextField, handles: Sequence[str]) -> Iterator[Texts]:
+        """The same, as much at a time as memory should hold."""
+        size, at = _FEW, 0
+        while at < len(handles):
+            some = handles[at : at + size]
+            with nodes.file.reader() as db:
+                found = nodes.find_all(db, some)
+            texts = {
+                each: field.text_of(stored.state) if (stored := found.get(each)) else None
+                for each in some
+            }
+            yield texts
+            at += size
+            size = _next_size(size, texts)
+            give_way()
 
     @staticmethod
     def pages(nodes: NodeIndex, field: TextField) -> Iterator[Mapping[str, Text]]:
         """All texts of a field, some at a time; none are left out that were there at the start."""
-        after = 0
+        size, after = _FEW, 0
         while True:
             with nodes.file.reader() as db:
-                page = nodes.page(db, field.type, after)
+                page = nodes.page(db, field.type, after, size)
             if not page:
                 return
             after = page[-1].nid
             texts = ((each.state.handle, field.text_of(each.state)) for each in page)
-            yield {handle: text for handle, text in texts if text is not None}
+            found = {handle: text for handle, text in texts if text is not None}
+            yield found
+            size = _next_size(size, found)
             give_way()
 
     def index_once(self, nodes: NodeIndex, field: TextField) -> TextIndex:
@@ -118,3 +137,18 @@ class TextSource:
         """Read a node index with the types of the commit that it is at."""
         digest = self.ancestry.schema_at(nodes.position.commit)
         nodes.follow(self._folding.compiled(digest).schema)
+
+
+def length_of(texts: Texts) -> int:
+    """How many characters texts have."""
+    return sum(
+        len(each) if isinstance(each, str) else sum(map(len, each or ())) for each in texts.values()
+    )
+
+
+def _next_size(size: int, texts: Texts) -> int:
+    """How many nodes to read next: nodes with long texts a few at a time."""
+    length = length_of(texts)
+    if length > _MUCH:
+        return max(1, size * _MUCH // length)
+    return min(2 * size, _MANY)

@@ -18,6 +18,7 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
 from trails.model.actors import is_limited
+from trails.model.evidence.graphemes import boundary_before
 from trails.model.types import Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import BRANCH, SNAPSHOT
@@ -184,20 +185,17 @@ def _window(text: str, start: int, end: int, total: int) -> dict[str, object]:
 
 def _fitting(texts: Iterator[str], room: int) -> str:
     """As much text as has a JSON form of ``room`` characters: whole records, or a part of one."""
-    found = ""
+    text = ""
     for each in texts:
-        found += each
-        if len(found) > room:
+        text += each
+        if len(text) > room:
             break
-    more = len(found) > room
-    found = found[:room]
-    while (size := len(_encode(found).decode()) - 2) > room:
-        found = found[: max(1, len(found) * room // size - 1)]
-        more = True
-    if more:
-        whole = found.rfind("\n") + 1
-        found = found[: whole or len(found)]
-    return found
+    end = min(len(text), room)
+    while (size := len(_encode(text[:end]).decode()) - 2) > room:
+        end = max(1, end * room // size - 1)
+    if end == len(text):
+        return text
+    return text[: text.rfind("\n", 0, end) + 1 or boundary_before(text, end) or end]
 
 
 def content_type(export: Export) -> str:

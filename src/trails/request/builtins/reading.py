@@ -109,19 +109,22 @@ READ_RECORD_FIELD: Final = Builtin(
     name="read_record_field",
     title="Read a field",
     description=(
-        "Read a window of one field's text, exactly as stored: from offset on, or where cursor "
-        "goes on. Offsets count characters. The answer has the text, its range (start, end, "
-        "total), complete, and next and previous: calls that are ready to send and read the same "
-        "commit, whatever is written meanwhile. Values that are not text are read as JSON."
+        "Read a window of one field's text, exactly as stored: from offset on, around a match of "
+        "query, or where cursor goes on. Offsets count characters. The answer has the text, its "
+        "range (start, end, total), complete, matches, and next and previous: calls that are "
+        "ready to send and stay on the same commit. Values that are not text are read as JSON."
     ),
     fields=(
         _RECORD,
         field("field", "The field.", required=True, min_length=1, max_length=100),
         _TYPE,
         field("item", "Of a list: which item, from 0.", "Int", min_value=0),
+        field("path", "Of JSON: a JSON pointer, like /a/0.", max_length=2000),
         field("offset", "Where to begin; 0 when left out.", "Int", min_value=0),
         field("cursor", "From next or previous.", max_length=2000),
-        field("before", "Characters to add before offset.", "Int", min_value=0),
+        field("query", "Words to find in the text; marks matches.", max_length=2000),
+        field("match", "Begin before this match, from 1.", "Int", min_value=1),
+        field("before", "Characters before offset or match.", "Int", min_value=0),
         field(
             "length",
             "Characters of text.",
@@ -149,6 +152,7 @@ READ_RECORD_FIELD: Final = Builtin(
             "matches": listed(shown(start=INTEGER, end=INTEGER, text=STRING)),
             "next": _CALL,
             "previous": _CALL,
+            "next_match": _CALL,
         },
     ),
     hints=READER,

@@ -37,6 +37,8 @@ from trails.surfaces.cli.values import plain_table, short, show_members
 
 _MAIN: Final = "main"
 _HIGHLIGHT: Final = "bold reverse"
+_CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next match"}
+"""Calls of an answer that go on, as they are printed."""
 
 
 class RecordName(msgspec.Struct, frozen=True):
@@ -151,6 +153,16 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             int | None, typer.Option(help="Characters to add before the offset.")
         ] = None,
         item: Annotated[int | None, typer.Option(help="Of a list: which item, from 0.")] = None,
+        path: Annotated[
+            str | None, typer.Option(help="Of JSON: a JSON pointer.", metavar="/NAME/0")
+        ] = None,
+        query: Annotated[
+            str | None,
+            typer.Option("--query", "-q", help="Begin before a match of these words."),
+        ] = None,
+        match: Annotated[
+            int | None, typer.Option(help="Which match, from 1.", show_default="1")
+        ] = None,
         cursor: Annotated[
             str | None, typer.Option(help="Go on where an earlier read ended, at its commit.")
         ] = None,
@@ -164,7 +176,7 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
         """Read a part of a field's text, as it is stored."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             named = read_name(record, session.nodes, ReadState(branch, snapshot))
-            options = {"item": item, "length": length, "before": before}
+            options = {"item": item, "path": path, "query": query, "length": length}
             view = named.view
             arguments: dict[str, object] = {
                 "type": named.type,
@@ -172,6 +184,8 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 "field": field,
                 "offset": offset,
                 "cursor": cursor,
+                "match": match,
+                "before": before,
                 **options,
                 "branch": None if view.branch == _MAIN else view.branch,
                 "snapshot": view.snapshot,
@@ -190,7 +204,7 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 "graph": graph,
             }
             again = ["trails", "read", record, field]
-            show_window(found, again, {"item": item, "length": length, **places})
+            show_window(found, again, {**options, **places})
 
 
 def show_window(
@@ -209,11 +223,19 @@ def show_window(
     if not text.endswith("\n"):
         notes.print()
     notes.print(f"[dim]{escape(_describe(found))}[/]")
-    for key, word in (("next", "Next"), ("previous", "Previous")):
+    for key, word in _CALLS.items():
         call = found.get(key)
         if isinstance(call, Mapping):
-            command = spell_command(again, {"cursor": call["arguments"]["cursor"], **options})
+            command = spell_command(again, _going_on(call["arguments"], options))
             notes.print(f"[dim]{word}:[/] {escape(command)}")
+
+
+def _going_on(arguments: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:
+    """The options of a command that makes a call; a cursor knows its commit, a match does not."""
+    if "cursor" in arguments:
+        return {**options, "cursor": arguments["cursor"]}
+    commit = str(arguments["record"]).removeprefix(f"{SCHEME}at/").partition("/")[0]
+    return {**options, "branch": None, "snapshot": commit, "match": arguments["match"]}
 
 
 def _describe(found: Mapping[str, object]) -> str:

@@ -340,7 +340,9 @@ class NodeIndex:
                 yield from page
                 after = page[-1].nid
 
-    def page(self, db: sqlite3.Connection, type_name: str, after: int) -> list[Stored]:
+    def page(
+        self, db: sqlite3.Connection, type_name: str, after: int, limit: int = _PAGE
+    ) -> list[Stored]:
         """Instances of exactly one type, some at a time, those after a number."""
         rows: list[tuple[int, int, str, bytes, int]] = []
         for low, high in self.file.ranges((type_name,)):
@@ -349,11 +351,11 @@ class NodeIndex:
                     f"SELECT n.nid, n.seq, n.handle, n.doc, {sql.layer} FROM {sql.noded()}"  # noqa: S608
                     "n.nid > ? AND n.nid < ? ORDER BY n.nid LIMIT ?"
                 )
-                rows.extend(self.file.rows(db, query, (max(after, low - 1), high, _PAGE)))
+                rows.extend(self.file.rows(db, query, (max(after, low - 1), high, limit)))
         rows.sort()
         return [
             Stored(nid, seq, self.state(db, handle, doc), layer)
-            for nid, seq, handle, doc, layer in rows[:_PAGE]
+            for nid, seq, handle, doc, layer in rows[:limit]
         ]
 
     def _read_part(self, db: sqlite3.Connection, text: LongText, start: int, end: int) -> str:

@@ -20,27 +20,7 @@ from typing import Final, NamedTuple
 import regex
 import tantivy
 
-LANGUAGES: Final = (
-    "arabic",
-    "danish",
-    "dutch",
-    "english",
-    "finnish",
-    "french",
-    "german",
-    "greek",
-    "hungarian",
-    "italian",
-    "norwegian",
-    "portuguese",
-    "romanian",
-    "russian",
-    "spanish",
-    "swedish",
-    "tamil",
-    "turkish",
-)
-"""The languages whose words can be reduced to stems."""
+from trails.model.types import LANGUAGES
 
 WITHOUT_STOP_WORDS: Final = frozenset({"arabic", "greek", "romanian", "tamil", "turkish"})
 """The languages of which tantivy has no list of stop words."""
