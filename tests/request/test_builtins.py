@@ -58,6 +58,9 @@ def test_the_built_in_resources_are_listed(calls):
     assert {"trails://schema", "trails://branches"} <= listed
 
 
+CONTROLS = {"branch", "snapshot", "offset", "max_chars"}
+
+
 @pytest.mark.req("G4")
 @pytest.mark.parametrize("name", sorted(READERS | WRITERS | {"branch_create"}))
 def test_a_built_in_is_described_for_who_has_never_seen_it(calls, name):
@@ -68,8 +71,8 @@ def test_a_built_in_is_described_for_who_has_never_seen_it(calls, name):
     Draft202012Validator.check_schema(tool.input_schema)
     assert tool.input_schema["additionalProperties"] is False
     for parameter, schema in tool.input_schema["properties"].items():
-        # The instructions of the server explain these two, once for all tools.
-        assert schema.get("description") or parameter in {"branch", "max_chars"}, parameter
+        # The instructions of the server explain the others, once for all tools.
+        assert schema.get("description") or parameter in CONTROLS, parameter
 
 
 @pytest.mark.parametrize("builtin", [*BUILTINS, *BY_NAME], ids=lambda each: each.name)

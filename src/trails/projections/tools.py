@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
-from trails.model.names import portable_name
+from trails.model.names import portable_name, spell_title
 from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import (
     ANY,
@@ -46,7 +46,6 @@ BRANCH: Final = PredicateDescriptor(
 SNAPSHOT: Final = PredicateDescriptor(
     name="snapshot",
     type=ValueType("String", nullable=True),
-    description="A past commit.",
 )
 MAX_CHARS: Final = PredicateDescriptor(
     name="max_chars",
@@ -57,8 +56,8 @@ MAX_CHARS: Final = PredicateDescriptor(
 OFFSET: Final = PredicateDescriptor(
     name="offset",
     type=ValueType("Int", nullable=True),
-    description="Rows to skip.",
     min_value=0,
+    max_value=MOST_CHARS,
 )
 """The control arguments. A list of tools repeats them, so their descriptions are short; the
 instructions of the server explain them once."""
@@ -86,13 +85,10 @@ def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
 
 def controls_of(capability: Capability) -> tuple[PredicateDescriptor, ...]:
     """The control arguments that are added to a capability's own."""
-    return (BRANCH, MAX_CHARS) if capability.meta is None else ()
-
-
-def spell_title(name: str) -> str:
-    """A name as a person reads it: ``requirements.accept`` is "Requirements accept"."""
-    words = name.replace(".", " ").replace("_", " ").replace("-", " ")
-    return words[:1].upper() + words[1:]
+    if capability.meta is not None:
+        return ()
+    # A call that changes something is not repeated for a longer answer.
+    return (BRANCH, MAX_CHARS) if capability.descriptor.reads_only else (BRANCH,)
 
 
 # --- results -------------------------------------------------------------------
@@ -131,44 +127,14 @@ def _project_result(output: ValueType, declared: TypeLookup) -> Document:
 
 
 def _project_instance(name: str, declared: TypeLookup) -> Document:
-    """An instance: of a node type, what leads to its fields; of a shape, their names and types.
+    """An instance: of a node type, what leads to its fields; of a shape, their names.
 
     A list of tools has the schemas of all results, so the fields of a type are not repeated here.
     """
     shape = declared.shapes.get(name)
     if shape is None:
-        return {
-            "type": "object",
-            "properties": {"iri": {"type": "string"}, "type": {"type": "string"}},
-            "description": f"A {name}; schema_get has its fields.",
-        }
-    properties = {each.name: _project_shown(each, declared) for each in shape.fields}
-    return {"type": "object", "properties": properties}
-
-
-def _project_shown(field: PredicateDescriptor, declared: TypeLookup) -> Document:
-    """The type of a member of a result."""
-    scalar = field.type.scalar
-    if field.many:
-        return {"type": "array"}
-    if scalar.kind == OBJECT:
-        return {"type": ["object", "null"]}
-    plain = project_value(ValueType(scalar.kind, scalar.target, scalar.dimension), declared)
-    # An instance that was never saved may lack required fields.
-    return {"type": [plain["type"], "null"]} if "type" in plain else {}
-
-
-def outline_output(schema: Mapping[str, object]) -> Document:
-    """The lists and objects that a result always has; the documentation has the rest."""
-    members, always = schema.get("properties"), schema.get("required")
-    if not isinstance(members, Mapping) or not isinstance(always, list):
-        return {"type": "object"}
-    kinds = {name: members[name].get("type") for name in always}
-    shown = {name: {"type": kind} for name, kind in kinds.items() if kind in _PARTS}
-    return {"type": "object", "properties": shown} if shown else {"type": "object"}
-
-
-_PARTS: Final = ("array", "object")
+        return {"type": "object", "description": f"A {name}: see schema_get."}
+    return {"type": "object", "properties": {each.name: {} for each in shape.fields}}
 
 
 PARAMS = "params"

@@ -232,9 +232,9 @@ PAST = {name: where | {"agents/gone"} for name, where in READS.items() if where}
 PAST["admin"] |= {"canary-gone"}
 AT = [
     lambda commit: call("graph_snapshot", {"snapshot": commit}),
+    lambda commit: call("schema_get", {"snapshot": commit, "types": ["Task"]}),
     lambda commit: call("node_list", {"snapshot": commit, "type": "Task"}),
     lambda commit: call("fetch", {"id": f"trails://at/{commit}/kg/Task/T-1"}),
-    lambda commit: call("schema_get", {"snapshot": commit, "types": ["Task"]}),
     lambda commit: call("commit_get", {"commit": commit}),
     lambda commit: call("commit_list", {"branch": commit}),
     lambda commit: read(f"trails://at/{commit}/kg/types"),

@@ -282,8 +282,8 @@ def calls(hidden_fields: Collection[str]) -> Iterator[tuple[str, dict[str, objec
     yield "graph_snapshot", {}
     yield "schema_get", {}
     for name in NAMES:
-        yield from _reads(name)
         yield "schema_get", {"types": [name]}
+        yield from _reads(name)
     for deed in DEEDS:
         yield deed, {}
         for handle in ("Person/p0", "Chief/p1", "Employee/p2", "p3", "Note/1", "Offices/o1"):

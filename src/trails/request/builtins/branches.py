@@ -137,13 +137,12 @@ BRANCH_CREATE: Final = Builtin(
     title="Create a branch",
     description=(
         "Create a branch, so that you can change data without touching main: write with branch "
-        "set to its name, review the result, then branch_merge or branch_delete it. Example: "
-        '{"name": "agents/ada/tidy-up"}. Returns the new branch; an existing name is a conflict.'
+        "set to its name, review the result, then branch_merge or branch_delete it."
     ),
     fields=(
         field(
             "name",
-            "Letters, digits, '.', '_', '-', and '/' between parts, 100 at most.",
+            "Such as agents/ada/tidy-up.",
             required=True,
             min_length=1,
             max_length=100,
@@ -170,9 +169,8 @@ BRANCH_DELETE: Final = Builtin(
     name="branch_delete",
     title="Delete a branch",
     description=(
-        "Delete a branch that is no longer needed. Refused if it has unmerged commits, unless "
-        "force is true; its commits can still be read by their ids afterwards. main can't be "
-        "deleted. Returns the branch as it was."
+        "Delete a branch. Refused if it has unmerged commits, unless force is true; its commits "
+        "can still be read by their ids afterwards. main can't be deleted."
     ),
     fields=(
         field("name", "The branch to delete.", required=True, min_length=1, max_length=100),
@@ -370,9 +368,8 @@ BRANCH_MERGE: Final = Builtin(
     description=(
         "Merge a branch or commit into a branch, field by field. If both sides changed the same "
         "thing in different ways, nothing is written and the error lists the conflicts with "
-        "their ids; call again with a resolution for each, or with resolve_all. Example: "
-        '{"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome, the commit '
-        "that the target is at now, and how many nodes were changed."
+        "their ids; call again with a resolution for each, or with resolve_all. Returns the "
+        "outcome, the commit that the target is at now, and how many nodes were changed."
     ),
     fields=(
         field("source", "The branch or commit to merge.", required=True, min_length=1),

@@ -200,11 +200,16 @@ COMMIT_GET: Final = Builtin(
     title="Get a commit",
     description=(
         "Show one commit: who made it, when and why, and what it changed, node by node and field "
-        "by field, each with the value before and after. Takes the id of a commit (or the first "
-        "characters of one) or the name of a branch for its newest."
+        "by field, each with the value before and after."
     ),
     fields=(
-        field("commit", "A commit id or a branch.", required=True, min_length=1, max_length=100),
+        field(
+            "commit",
+            "An id, the start of one, or a branch.",
+            required=True,
+            min_length=1,
+            max_length=100,
+        ),
         field(
             "limit",
             "Most nodes to show.",

@@ -185,12 +185,12 @@ def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
 MESSAGE: Final = field("message", "Why this is changed.", max_length=10_000)
 EXPECTED_HEAD: Final = field(
     "expected_head",
-    "The commit that the branch must be at; if it has moved, nothing is written.",
+    "Refuse if the branch is not at this commit.",
     max_length=100,
 )
 IDEMPOTENCY_KEY: Final = field(
     "idempotency_key",
-    "Your name for this change: a retry with it writes nothing and returns the first outcome.",
+    "A retry with the same key returns the first outcome.",
     min_length=1,
     max_length=200,
 )

@@ -86,9 +86,8 @@ SCHEMA_GET: Final = Builtin(
     title="Get the schema",
     description=(
         "Describe the types: fields with kinds and constraints (JSON Schema), key, what a type "
-        "extends, what an edge type joins, and the IRIs for SPARQL. Read it before you write "
-        'data or a query. {"types": ["TypeName"]} selects some; all of a large schema is an '
-        "outline of names, kinds and one-line descriptions."
+        "extends or joins, and the IRIs for SPARQL. Read it before you write data or a query. "
+        "Without types, a large schema is an outline of names, kinds and descriptions."
     ),
     fields=(
         field("types", "Names of types.", many=True, max_count=1000),
@@ -146,7 +145,7 @@ GRAPH_SNAPSHOT: Final = Builtin(
     description=(
         "Get an overview: how many instances of each type (including those of types that extend "
         "it), which commit the branch is at, and the digest of the schema. Use it first, and "
-        "before a write to get the head for expected_head. For the fields of a type use schema_get."
+        "to get the head for expected_head."
     ),
     fields=(field("after", "Only those after this one.", max_length=100),),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
@@ -183,8 +182,7 @@ GRAPH_HEALTH: Final = Builtin(
     title="Graph health",
     description=(
         "Check whether this graph serves requests. Returns status ('ok'; 'read_only' when nothing "
-        "can be written; 'behind' when the log has lost data), project, graph, version, and head, "
-        "the newest commit on main (empty if there is none, or if you may not read main)."
+        "can be written; 'behind' when the log has lost data), names, version, and head of main."
     ),
     output=shown(
         status={"type": "string", "enum": ["ok", "read_only", "behind"]},

@@ -95,12 +95,12 @@ GRAPH_MUTATE: Final = Builtin(
         '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
         '{"op": "delete", "type": "TypeName", "id": "its-id"}] (or upsert; null removes a field; '
         "references are IRIs or ids), or update, a SPARQL Update text. Prefer a tool made for the "
-        "task. Returns the commit (null when nothing changed) and the nodes that were touched."
+        "task. Returns the commit and the nodes that were touched."
     ),
     fields=(
         field(
             "operations",
-            "In order: objects with op, type, id or iri, and data; delete may say cascade.",
+            "With op, type, id or iri, and data; delete may say cascade.",
             "Map",
             many=True,
             max_count=10_000,

@@ -16,6 +16,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
 
 from trails.model.capabilities import Hints, Tool, ToolList
+from trails.model.names import spell_title
 from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
 from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
 
@@ -74,12 +75,13 @@ def show_completions(completions: Completions) -> Json:
 def _tool(tool: Tool) -> Json:
     shown: Json = {
         "name": tool.name,
-        "title": tool.title,
         "description": tool.description,
         "inputSchema": plain(tool.input_schema),
         "annotations": _annotations(tool.hints),
         "_meta": {TOOL_META: _kind(tool)},
     }
+    if tool.title != spell_title(tool.name):
+        shown["title"] = tool.title
     if tool.output_schema is not None:
         shown["outputSchema"] = plain(tool.output_schema)
     return shown
