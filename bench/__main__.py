@@ -23,9 +23,12 @@ from bench import (
     resources,
     sandbox,
     save,
+    search,
     startup,
     subscribers,
+    texts,
     validation,
+    windows,
 )
 from bench.measure import OUT, Result
 
@@ -38,10 +41,13 @@ BENCHMARKS = {
     "load": load.run,
     "reads": reads.run,
     "branches": branches.run,
+    "search": search.run,
+    "texts": texts.run,
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
     "mcp": mcp.run,
     "resources": resources.run,
+    "windows": windows.run,
     "access": access.run,
     "hostile": hostile.run,
 }

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from trails.model.history import Commit as Commit
     from trails.model.history import MergeRequest as MergeRequest
     from trails.model.history import Resolution as Resolution
-    from trails.model.json_values import Json as Json
     from trails.model.kinds import BigInt as BigInt
     from trails.model.kinds import Blob as Blob
     from trails.model.kinds import Iri as Iri
+    from trails.model.values.json_values import Json as Json
     from trails.model.writes import LoadRequest as LoadRequest
 
 __version__ = "0.1.0"
@@ -45,7 +45,7 @@ _HOMES = {
     "Context": "trails.authoring.capabilities",
     "Edge": "trails.authoring.nodes",
     "Iri": "trails.model.kinds",
-    "Json": "trails.model.json_values",
+    "Json": "trails.model.values.json_values",
     "LoadRequest": "trails.model.writes",
     "MergeRequest": "trails.model.history",
     "Node": "trails.authoring.nodes",

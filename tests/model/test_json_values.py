@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trails import App, BigInt, Context, Iri, Json, Node, capability, node_type, predicate
 from trails.engine.upkeep.verify import verify
 from trails.errors import DeclarationError, TrailsError, ValidationError
-from trails.model.json_values import MAX_JSON_DEPTH, JsonError, resolve
+from trails.model.values.json_values import MAX_JSON_DEPTH, JsonError, resolve
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(

@@ -31,7 +31,6 @@ from trails.engine.session.arguments import checks_of
 from trails.errors import FieldError, ValidationError
 from trails.model.capabilities import CapabilityDescriptor
 from trails.model.constraints import compile_field
-from trails.model.json_values import Json
 from trails.model.kinds import (
     DATE_PATTERN,
     DATETIME_PATTERN,
@@ -45,6 +44,7 @@ from trails.model.kinds import (
     Iri,
 )
 from trails.model.types import LIST, PredicateDescriptor, ValueType
+from trails.model.values.json_values import Json
 from trails.projections.json_schema import project_fields
 
 # ---------------------------------------------------------------------------- the oracle

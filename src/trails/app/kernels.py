@@ -29,6 +29,8 @@ def kernel_of(
     service.graph.is_current = is_current
     service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
     service.graph.blocking.limit = settings.graphs[graph].budgets.write_seconds_per_minute
+    service.graph.most_blob = settings.graphs[graph].budgets.blob_mb << 20
+    service.graph.most_unnamed = settings.graphs[graph].budgets.spool_mb << 20
     service.graph.most_branches = settings.graphs[graph].budgets.branches
     mcp, budgets = settings.graphs[graph].mcp, settings.graphs[graph].budgets
     return Kernel(

@@ -198,6 +198,8 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Open watches."""
     spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
     """Bytes on disk of its running uploads and loads."""
+    blob_mb: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """Size of one blob."""
     exports: Annotated[int, msgspec.Meta(ge=0)] = 20
     """Exports that it has on disk, for an actor with a credential."""
     export_mb: Annotated[int, msgspec.Meta(ge=0)] = 4096

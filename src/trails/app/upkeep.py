@@ -243,9 +243,10 @@ def backup_project(app: App, target: Path, report: Progress) -> dict[str, Manife
 
 
 def _add(app: App, folder: Path, report: Progress) -> dict[str, Manifest | None]:
+    graphs = {name: app.stored_graph(name) for name in app.settings.graphs}
     return {
-        name: back_up(app.stored_graph(name).log, folder / name, report)
-        for name in app.settings.graphs
+        name: back_up(graph.log, folder / name, report, graph.blobs.folder)
+        for name, graph in graphs.items()
     }
 
 

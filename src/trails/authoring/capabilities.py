@@ -36,6 +36,7 @@ from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
 from trails.model.nodes import Selection
 from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
+from trails.model.values.blobs import Blob, BlobData
 
 
 class Row(Protocol):
@@ -117,6 +118,8 @@ class KnowledgeGraph(Protocol):
         idempotency_key: str | None = None,
         request: object = None,
     ) -> AbstractContextManager[object]: ...
+    def put_blob(self, data: BlobData, media_type: str, name: str) -> Blob: ...
+    def read_blob(self, blob: Blob, start: int, length: int | None) -> bytes: ...
     def sparql(self, text: str, /, **params: object) -> SparqlResult: ...
     def raw_sparql(
         self, text: str, /, *, skip_validation: bool = False, message: str = ""

@@ -23,7 +23,8 @@ from typing import Final
 import msgspec
 
 from trails.model.iris import IRI_PATTERN, RDF, TRAILS, URI_PATTERN, XSD
-from trails.model.json_values import MAX_JSON_DEPTH, Json, JsonError
+from trails.model.values.blobs import Blob as Blob  # noqa: PLC0414 - beside the other kinds
+from trails.model.values.json_values import MAX_JSON_DEPTH, Json, JsonError
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -45,12 +46,6 @@ Document = Mapping[str, object]
 
 class Iri(str):
     """An absolute IRI."""
-
-    __slots__ = ()
-
-
-class Blob(str):
-    """The URI of binary content that is kept elsewhere."""
 
     __slots__ = ()
 

@@ -278,6 +278,13 @@ _BEGIN: Final[_Texts] = (
         ),
     ),
     (
+        frozenset({"node_list", "node_get", "read_record_field"}),
+        (
+            "node_list lists records, node_get gets one, and read_record_field reads a window of "
+            "a long text; ids like trails://kg/<Type>/<id> go into all of them as they are shown."
+        ),
+    ),
+    (
         frozenset({"graph_query"}),
         "Ask questions over many of them with graph_query (SPARQL).",
     ),

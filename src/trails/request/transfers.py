@@ -25,10 +25,11 @@ from trails.errors import BudgetError
 from trails.log.storage import storage_errors
 from trails.model.actors import Actor, is_limited
 from trails.model.results import Failure, Outcome
+from trails.model.values.blobs import ANY_TYPE, describe_blob
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
 from trails.request.builtins import OPERATIONS
-from trails.request.builtins.declare import READER, Builtin, ToolContext, field
+from trails.request.builtins.declare import ADDER, READER, Builtin, ToolContext, field
 from trails.request.builtins.exports import (
     EXPORT_RECORDS,
     check_done,
@@ -105,8 +106,8 @@ def _export(
     return {}
 
 
-class ExportContent(msgspec.Struct, frozen=True, eq=False):
-    """The file of a finished export."""
+class FileContent(msgspec.Struct, frozen=True, eq=False):
+    """The file of a finished export, or a blob."""
 
     name: str
     media_type: str
@@ -124,7 +125,7 @@ def _content(
     tool: ToolContext,
     ctx: GraphContext,
     *,
-    opened: list[ExportContent],
+    opened: list[FileContent],
     hold: Callable[[], AdmissionSlot],
     export: str,
 ) -> object:
@@ -133,7 +134,7 @@ def _content(
     check_done(found)
     files = found.files
     opened.append(
-        ExportContent(
+        FileContent(
             file_name(found),
             content_type(found),
             files.last.bytes,
@@ -155,6 +156,83 @@ CONTENT: Final = Builtin(
     action=EXPORT_RECORDS.action,
     kind="export",
     run=_content,
+)
+
+
+def _blob_content(
+    tool: ToolContext,
+    ctx: GraphContext,
+    *,
+    opened: list[FileContent],
+    hold: Callable[[], AdmissionSlot],
+    type: str,
+    id: str,
+    field: str,
+) -> object:
+    facts = ctx.kg.blob_of(type, id, field).facts
+    assert facts is not None  # noqa: S101 - of a blob that the graph keeps
+
+    def blocks(start: int, end: int) -> Blocks:
+        return tool.service.graph.blobs.blocks(facts.digest, facts.size, start, end - start)
+
+    opened.append(FileContent(facts.name, facts.media_type, facts.size, facts.digest, blocks, hold))
+    return {}
+
+
+BLOB_CONTENT: Final = Builtin(
+    name="blob_get",
+    title="Read a blob",
+    description="The content of a blob that a field of a record names.",
+    fields=(
+        field("type", "The record's type.", required=True, max_length=100),
+        field("id", "The record's id.", required=True, max_length=8192),
+        field("field", "The field.", required=True, max_length=100),
+    ),
+    controls=(BRANCH, SNAPSHOT),
+    output={"type": "object"},
+    hints=READER,
+    action="Read",
+    run=_blob_content,
+)
+
+
+async def _put_blob(
+    tool: ToolContext,
+    ctx: GraphContext,
+    *,
+    body: AsyncIterator[bytes],
+    threads: Threads,
+    media_type: str,
+    name: str,
+) -> object:
+    file = await spool(body, ".blob", tool.service.graph.temporary())
+    return await threads.run(
+        ctx.actor, _take_and_drop, ctx, file, media_type, name, dropped=partial(drop, file)
+    )
+
+
+def _take_and_drop(ctx: GraphContext, file: Path, media_type: str, name: str) -> object:
+    try:
+        return describe_blob(ctx.kg.take_blob(file, media_type, name))
+    finally:
+        drop(file)
+
+
+BLOB_PUT: Final = Builtin(
+    name="blob_put",
+    title="Send a blob",
+    description="Keep content, which a Blob field of a record can then name.",
+    fields=(
+        field("media_type", "What it is.", default=ANY_TYPE, max_length=255),
+        field("name", "Its file name.", default="", max_length=1000),
+    ),
+    controls=(BRANCH,),
+    output={"type": "object"},
+    hints=ADDER,
+    action="Change",
+    place="loop",
+    kind="load",
+    run=_put_blob,
 )
 
 
@@ -246,6 +324,8 @@ class Transfers:
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
         self._content = builtin_entry(CONTENT, tool, builtin_gate(CONTENT, graph))
+        self._blob = builtin_entry(BLOB_CONTENT, tool, builtin_gate(BLOB_CONTENT, graph))
+        self._put_blob = builtin_entry(BLOB_PUT, tool, builtin_gate(BLOB_PUT, graph))
 
     @property
     def uri(self) -> str:
@@ -292,9 +372,33 @@ class Transfers:
             return outcome
         return _held(self._admission.hold(actor.name), stream(opened[0]))
 
-    async def content(self, actor: Actor, export: str) -> ExportContent | Failure:
+    @property
+    def most_blob(self) -> int:
+        """Bytes that a blob may have; 0: no limit."""
+        return self._service.graph.most_blob
+
+    async def put_blob(
+        self, actor: Actor, body: AsyncIterator[bytes], arguments: Mapping[str, object]
+    ) -> Outcome:
+        """Keep the content of a stream, which is spooled to disk."""
+        spooled = Spooled(self._spooled, actor, self._most_spooled)
+        entry = _given(self._put_blob, body=spooled.count(body), threads=self._threads)
+        try:
+            return await self._perform(actor, entry, arguments)
+        finally:
+            spooled.end()
+
+    async def blob(self, actor: Actor, arguments: Mapping[str, object]) -> FileContent | Failure:
+        """The blob that a field of a record names, of which parts can be read."""
+        opened: list[FileContent] = []
+        hold = partial(self._admission.hold, actor.name)
+        entry = _given(self._blob, opened=opened, hold=hold)
+        outcome = await self._perform(actor, entry, arguments)
+        return outcome if isinstance(outcome, Failure) else opened[0]
+
+    async def content(self, actor: Actor, export: str) -> FileContent | Failure:
         """The file of a finished export, of which parts can be read."""
-        opened: list[ExportContent] = []
+        opened: list[FileContent] = []
         hold = partial(self._admission.hold, actor.name)
         entry = _given(self._content, opened=opened, hold=hold)
         outcome = await self._perform(actor, entry, {"export": export})

@@ -42,7 +42,7 @@ def long_token(error: MemoryError) -> str | None:
         return None
     return (
         f"it has a value that is too long to be read; a node may take {MAX_NODE:,} bytes, so keep "
-        "large content elsewhere and store its URI in a Blob field"
+        "large content as a blob and name it in a Blob field"
     )
 
 

@@ -330,3 +330,16 @@ def test_an_export_outlives_the_server_that_began_it(tmp_path):
         assert sha256(content).hexdigest() == status["sha256"]
         names = [json.loads(line)["data"]["name"] for line in content.splitlines()]
         assert names == [f"i{at:06}" for at in range(20_000)]
+
+
+def test_another_process_on_the_folder_serves_the_same(desk, ann, folder):
+    """Ranges and statuses pass through it."""
+    handle = ann.done(types=["Item"])["export"]
+    whole = ann.rest("GET", f"/{handle}/content")
+    with Web(folder) as second:
+        assert not second.served["owner"]
+        other = Caller(Desk(second), "ann")
+        assert other.rest("GET", f"/{handle}").json["sha256"] == sha256(whole.body).hexdigest()
+        part = other.rest("GET", f"/{handle}/content", range="bytes=100-199")
+        assert (part.status, part.body) == (206, whole.body[100:200])
+        assert other.call(export=handle)["export"] == handle

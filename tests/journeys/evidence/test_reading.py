@@ -200,6 +200,26 @@ def test_a_cursor_is_for_one_actor_and_survives_a_restart(desk, folder):
     assert len(call(desk, "node_list", **rest["next"]["arguments"])["records"]) == 21
 
 
+@pytest.mark.req("E10")
+def test_rights_that_were_lost_end_a_cursor(tmp_path):
+    """The policies of now decide, not those of the first page."""
+    folder = make_project(tmp_path / "acme", APP, policies={"p.cedar": POLICY})
+    with App.open(folder) as app:
+        page = app.registry().classes["Page"]
+        page(name="p", title="P", body="b" * 99, secret="s" * 99).save(app.context(actor="test"))
+    token = give_token(folder, "bob", groups=("admins",))
+    with served(folder) as desk:
+        asked = {"record": "Page/p", "field": "secret", "length": 9}
+        first = desk.call("read_record_field", token, **asked).json["result"]["structuredContent"]
+        listed = desk.call("node_list", token, type="Page", limit=1).json["result"]
+        assert "structuredContent" in listed
+    (folder / "policies" / "p.cedar").write_text(POLICY.replace("clerks", "admins"))
+    with served(folder) as desk:
+        later = desk.call("read_record_field", token, **first["next"]["arguments"]).json
+        assert "sss" not in json.dumps(later)
+        assert "no field" in json.dumps(later)
+
+
 def test_what_is_hidden_is_unknown(desk):
     """A hidden field or type is refused in the words for one that does not exist."""
 

@@ -124,6 +124,20 @@ class LocalGraphClient:
         found = _checked(self._runner.run(opening))
         yield from self._blocks(found.read(start, found.size))
 
+    def put_blob(self, blocks: Iterable[bytes], arguments: Mapping[str, object]) -> bytes:
+        """Keep content; what is known of it."""
+        putting = self._kernel.transfers.put_blob(self._actor, _each(blocks), arguments)
+        return self._body(putting)
+
+    def blob(
+        self, view: ReadState, type_name: str, identifier: str, field: str
+    ) -> Generator[bytes, None, None]:
+        """Yield the content of the blob that a field of a record names."""
+        named = {"type": type_name, "id": identifier, "field": field, **_place(view)}
+        opening = self._kernel.transfers.blob(self._actor, named)
+        found = _checked(self._runner.run(opening))
+        yield from self._blocks(found.read(0, found.size))
+
     def _blocks(self, opened: AsyncGenerator[bytes, None]) -> Generator[bytes, None, None]:
         try:
             while block := self._runner.run(_next(opened)):
@@ -246,6 +260,18 @@ class RemoteGraphClient:
         """Yield the file of a finished export from a byte on."""
         path = f"{self._root}/export/{quote(export, safe='')}/content"
         return self._connection.receive(path, {}, {"Range": f"bytes={start}-"})
+
+    def put_blob(self, blocks: Iterable[bytes], arguments: Mapping[str, object]) -> bytes:
+        """Keep content; what is known of it."""
+        return self._connection.send(f"{self._root}/blobs", arguments, blocks, {})
+
+    def blob(
+        self, view: ReadState, type_name: str, identifier: str, field: str
+    ) -> Generator[bytes, None, None]:
+        """Yield the content of the blob that a field of a record names."""
+        parts = (type_name, identifier, "fields", field, "content")
+        path = "/".join((self._root, "kg", *(quote(each, safe="") for each in parts)))
+        return self._connection.receive(path, _place(view))
 
 
 def _place(view: ReadState) -> dict[str, object]:

@@ -76,6 +76,14 @@ class GraphClient(Protocol):
     def content(self, export: str, start: int) -> Generator[bytes, None, None]:
         """Yield the file of a finished export from a byte on."""
 
+    def put_blob(self, blocks: Iterable[bytes], arguments: Mapping[str, object]) -> bytes:
+        """Keep content."""
+
+    def blob(
+        self, view: ReadState, type_name: str, identifier: str, field: str
+    ) -> Generator[bytes, None, None]:
+        """Yield the content of a blob."""
+
 
 class _Branch(msgspec.Struct):
     branch: BranchInfo
@@ -197,6 +205,19 @@ class CommandSession:
     def content(self, export: str, start: int) -> Generator[bytes, None, None]:
         """Yield the file of a finished export from a byte on."""
         return self._client.content(export, start)
+
+    def put_blob(
+        self, blocks: Iterable[bytes], arguments: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        """Keep content; its URI and what is known of it."""
+        found = self._client.put_blob(blocks, arguments)
+        return msgspec.json.decode(found, type=dict[str, object])
+
+    def blob(
+        self, view: ReadState, type_name: str, identifier: str, field: str
+    ) -> Generator[bytes, None, None]:
+        """Yield the content of the blob that a field of a record names."""
+        return self._client.blob(view, type_name, identifier, field)
 
     def _record(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
         given = {key: value for key, value in arguments.items() if value is not None}

@@ -38,7 +38,7 @@ _SIGNATURE: Final = 16
 _DIGEST: Final = 8
 
 
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
+class SignedCursor(msgspec.Struct, frozen=True, array_like=True):
     """What a cursor holds."""
 
     expires: int
@@ -74,12 +74,12 @@ class Cursors:
     def sign(self, holder: Holder, commit: str, subject: object, place: int | str) -> str:
         """A cursor for a place of what is read at a commit."""
         expires = int(time()) + LIFETIME
-        made = Cursor(expires, bytes.fromhex(commit), _digest(subject), place)
+        made = SignedCursor(expires, bytes.fromhex(commit), _digest(subject), place)
         payload = msgspec.msgpack.encode(made)
         signed = payload + self._signature(holder, payload)
         return urlsafe_b64encode(signed).rstrip(b"=").decode()
 
-    def read(self, holder: Holder, text: str) -> Cursor:
+    def read(self, holder: Holder, text: str) -> SignedCursor:
         """What a cursor holds; refused unless it was signed for this holder, and is in time."""
         try:
             signed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -91,7 +91,7 @@ class Cursors:
             signature, self._signature(holder, payload)
         ):
             raise _invalid()
-        found = msgspec.msgpack.decode(payload, type=Cursor)
+        found = msgspec.msgpack.decode(payload, type=SignedCursor)
         if found.expires < time():
             raise StaleError(
                 f"this cursor expired at {expiry(found.expires)}; begin again without a cursor",
@@ -105,7 +105,7 @@ class Cursors:
         return hmac.digest(self._key, length + about + payload, "sha256")[:_SIGNATURE]
 
 
-def check_subject(cursor: Cursor, subject: object) -> None:
+def check_subject(cursor: SignedCursor, subject: object) -> None:
     """Refuse a cursor of another record, field or selection."""
     if cursor.subject != _digest(subject):
         raise wrong_subject()

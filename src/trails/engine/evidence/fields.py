@@ -16,9 +16,9 @@ import msgspec
 
 from trails.engine.evidence.cursors import (
     LIFETIME,
-    Cursor,
     Cursors,
     Holder,
+    SignedCursor,
     check_subject,
     expiry,
     stale,
@@ -26,7 +26,7 @@ from trails.engine.evidence.cursors import (
 )
 from trails.engine.evidence.records import (
     Record,
-    Reference,
+    RecordReference,
     check_type,
     is_on_branch,
     missing_record,
@@ -36,7 +36,7 @@ from trails.engine.evidence.records import (
     record_uri,
     settle_place,
 )
-from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, text_of
+from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, show_blob, text_of
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, NotFoundError, ValidationError
@@ -132,6 +132,8 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
             "digest": found.digest,
             **window.document(),
         }
+        if found.blob is not None:
+            body["blob"] = show_blob(record, found.blob)
         if found.missing:
             body["notice"] = "the record has no value in this field"
         if window.end < window.total:
@@ -223,11 +225,11 @@ class _FieldReader(msgspec.Struct, frozen=True, eq=False):
     """Looks at a field on a branch or at a commit."""
 
     request: FieldRequest
-    reference: Reference
+    reference: RecordReference
     place: ReadPoint
     cursors: Cursors
 
-    def look(self, ctx: GraphContext, cursor: Cursor | None, look: Look[T]) -> T:
+    def look(self, ctx: GraphContext, cursor: SignedCursor | None, look: Look[T]) -> T:
         """What ``look`` makes of the field; with a cursor, of the text that it is pinned to."""
         kg, wanted = ctx.kg, self.reference
         check_type(kg.schema, wanted.type)
@@ -243,7 +245,7 @@ class _FieldReader(msgspec.Struct, frozen=True, eq=False):
             raise missing_record(kg, wanted.type, wanted.id, self.place)
         return found[0]
 
-    def _read(self, record: Record, cursor: Cursor | None) -> FieldRead:
+    def _read(self, record: Record, cursor: SignedCursor | None) -> FieldRead:
         request = self.request
         found = text_of(record, request.at)
         if cursor is None:

@@ -47,7 +47,7 @@ _LONGEST: Final = 500
 """The longest title in characters."""
 
 
-class Reference(msgspec.Struct, frozen=True):
+class RecordReference(msgspec.Struct, frozen=True):
     """What a text refers to."""
 
     type: str
@@ -151,7 +151,7 @@ def is_on_branch(service: GraphService, place: ReadPoint, commit: str) -> bool:
 
 def parse_reference(
     names: Names, text: str, type_name: str | None = None, argument: str = "record"
-) -> Reference:
+) -> RecordReference:
     """What a reference says; whether that exists is not looked at."""
     if text.startswith((SCHEME, names.nodes)):
         address = parse_address(text, names.nodes)
@@ -160,18 +160,18 @@ def parse_reference(
             message += f"{SCHEME}kg/{{Type}}/{{id}}"
             raise ValidationError([FieldError(argument, "pattern", message, text[:200])])
         if type_name is None:
-            return Reference(address.type, address.id, address.place)
+            return RecordReference(address.type, address.id, address.place)
         # Of a given type, so that a record of another one is reported as such.
-        return Reference(type_name, text, address.place)
+        return RecordReference(type_name, text, address.place)
     if type_name is not None:
-        return Reference(type_name, text)
+        return RecordReference(type_name, text)
     before, slash, after = text.partition("/")
     if not slash or not before or not after:
         message = f"{argument}: {shorten(text, 200)} does not say of which type it is; write "
         message += f"{{Type}}/{{id}} or {SCHEME}kg/{{Type}}/{{id}}"
         raise ValidationError([FieldError(argument, "pattern", message, text[:200])])
     # A handle is percent-encoded ASCII; anything else is an id as a person writes it.
-    return Reference(before, text if after.isascii() and "/" not in after else after)
+    return RecordReference(before, text if after.isascii() and "/" not in after else after)
 
 
 def settle_place(named: ReadPoint, given: ReadPoint, argument: str = "record") -> ReadPoint:

@@ -7,6 +7,9 @@ analysis of the field's text index, so whatever a search found is found here.
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final
 
@@ -17,11 +20,12 @@ from trails.engine.graph.text_fields import text_fields
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.graphemes import Sliceable
 from trails.model.evidence.windows import Span, Window, text_digest
-from trails.model.json_values import Json, JsonError
 from trails.model.nodes import split_handle
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
+from trails.model.values.blobs import Blob
+from trails.model.values.json_values import Json, JsonError
 from trails.views.nodes.long_texts import StoredText
 from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import parse
@@ -29,6 +33,8 @@ from trails.views.text.matching import find
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
+_PREVIEW: Final = 2_000
+"""Bytes of a blob that are shown, if it is text."""
 _AROUND: Final = 500
 """Code points around a window that are looked at for matches that reach into it."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -59,6 +65,8 @@ class FieldText(msgspec.Struct, frozen=True, eq=False):
     """How many items the list has; None if the field is not a list."""
     missing: bool = False
     """Whether the record has no value there."""
+    blob: Blob | None = None
+    """The content that the text names, if the graph keeps it."""
 
 
 def text_of(record: Record, at: FieldPath) -> FieldText:
@@ -116,11 +124,27 @@ def _text(value_type: ValueType, value: object, place: ReadPoint) -> FieldText:
         return _plain_text(value.value) if isinstance(value.value, str) else _json(value.value)
     if isinstance(value, StoredText):
         return FieldText(value, value.digest, TEXT if is_text else JSON)
+    if isinstance(value, Blob) and value.facts is not None:
+        return FieldText(value, text_digest(value), TEXT, blob=value)
     if isinstance(value, str) and is_text:
         return _plain_text(value)
     if isinstance(value, Json):
         return FieldText(value.text, text_digest(value.text), JSON)
     return _json(plain_value(value_type, value, place))
+
+
+def show_blob(record: Record, blob: Blob) -> Mapping[str, object]:
+    """What is known of content that the graph keeps and, if it is text, how it begins."""
+    facts = blob.facts
+    assert facts is not None  # noqa: S101 - the graph keeps it
+    known: dict[str, object] = msgspec.to_builtins(facts)
+    if facts.is_text:
+        start = record.ctx.kg.read_blob(blob, 0, _PREVIEW)
+        is_cut = facts.size > len(start)
+        with suppress(UnicodeDecodeError):
+            known["preview"] = getincrementaldecoder("utf-8")().decode(start, not is_cut)
+            known["truncated"] = is_cut
+    return known
 
 
 def _plain_text(text: str) -> FieldText:

@@ -29,6 +29,7 @@ from trails.engine.graph.stores import Stores
 from trails.engine.graph.text_indexes import TextIndexes
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
+from trails.log.blobs import BLOBS, BlobStore
 from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
@@ -94,6 +95,10 @@ class Graph:
     """Seconds that a write of an actor with a credential may keep others waiting; 0: no limit."""
     most_branches: int = 0
     """How many branches such an actor may have; 0: no limit."""
+    most_blob: int = 0
+    """Bytes that one blob may have; 0: no limit."""
+    most_unnamed: int = 0
+    """Bytes of blobs that an actor with a credential may keep without naming them; 0: no limit."""
     allow_bypass: bool = False
     """Whether a write may skip validation, if it asks for that."""
     keep_keys_days: int = KEEP_DAYS
@@ -121,6 +126,8 @@ class Graph:
         self.loss = loss
         """What the log has lost, where that is why."""
         self.folder = folder
+        self.blobs = BlobStore(None if folder is None else folder / BLOBS, self.temporary)
+        """Binary content that nodes name."""
         self.on_step: Callable[[Step], None] = ignore
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; set by the server."""

@@ -16,9 +16,9 @@ import msgspec
 
 from trails.model.caches import BoundedCache
 from trails.model.iris import Names, digest_of
-from trails.model.json_values import Json
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.values.json_values import Json
 from trails.views.text.analysis import Analyzer
 
 Key = tuple[str, str]

@@ -24,11 +24,11 @@ from trails.model.capabilities import Capability
 from trails.model.constraints import shorten
 from trails.model.history import Activity
 from trails.model.iris import Names
-from trails.model.json_values import Json
 from trails.model.kinds import BigInt, KindError
 from trails.model.texts import count
 from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
 from trails.model.upkeep import Finding
+from trails.model.values.json_values import Json
 from trails.registry.registry import Declared, Registry
 
 Hook = Callable[[object], object]

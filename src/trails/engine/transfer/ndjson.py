@@ -374,7 +374,7 @@ class NdjsonFile:
         if line is None:
             raise LineError(
                 f"it is longer than {MAX_LINE:,} bytes, and a node may take {MAX_NODE:,}; keep "
-                "large content elsewhere and store its URI in a Blob field"
+                "large content as a blob and name it in a Blob field"
             )
         if number == 1 and line.startswith(_BOM):
             raise LineError("it begins with a byte order mark; save the file as plain UTF-8")

@@ -34,6 +34,7 @@ from trails.files import (
     sync_folder,
     sync_tree,
 )
+from trails.log.blobs import BLOBS, BlobStore, blob_files
 from trails.log.extracts import Extract, assemble, named_files
 from trails.log.protocol import Header, Log
 from trails.log.storage import EXTRACT, LOG_FILE, storage_errors
@@ -70,10 +71,12 @@ class _FirstManifest(msgspec.Struct, frozen=True):
 # --- making --------------------------------------------------------------------------------
 
 
-def back_up(log: Log, folder: Path, progress: Callable[[str], None]) -> Manifest | None:
+def back_up(
+    log: Log, folder: Path, progress: Callable[[str], None], blobs: Path | None = None
+) -> Manifest | None:
     """Add what is new in the log to a graph's set; None if nothing is.
 
-    The first backup of a set is whole. Writers do not wait for it.
+    The first backup of a set is whole. Writers do not wait for it. ``blobs``: the folder of blobs.
     """
     with storage_errors("write the backup"):
         make_folder(folder)
@@ -86,19 +89,27 @@ def back_up(log: Log, folder: Path, progress: Callable[[str], None]) -> Manifest
             partial = folder / f".{number:06}{_PARTIAL}"
             progress(f"copying the log of {log.header.graph}")
             try:
-                return _write(log, partial, parts)
+                return _write(log, partial, parts, blobs)
             except BaseException:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise
 
 
-def _write(log: Log, partial: Path, parts: Sequence[BackupPart]) -> Manifest | None:
+def _write(
+    log: Log, partial: Path, parts: Sequence[BackupPart], blobs: Path | None
+) -> Manifest | None:
     last = parts[-1].manifest if parts else None
     known = {name for part in parts for name in part.manifest.files}
     copied = log.copy_new(partial, {} if last is None else last.ends, known)
     if last is not None and (copied.ends, copied.heads) == (last.ends, last.heads):
         shutil.rmtree(partial)
         return None
+    # After the log: a blob has its place before the commit that names it.
+    for path in () if blobs is None else blob_files(blobs):
+        name = f"{BLOBS}/{path.parent.name}/{path.name}"
+        if name not in known:
+            make_folder((partial / name).parent)
+            copy_file(path, partial / name)
     manifest = _describe(log.header, partial, last, copied)
     create_file(partial / MANIFEST, _render(manifest))
     sync_tree(partial)
@@ -286,9 +297,12 @@ def rebuild(parts: Sequence[BackupPart], folder: Path, at: str | None = None) ->
         assemble([part.folder / part.log for part in parts], path, at)
         wanted = set(named_files(path))
         for part in parts:
-            for name in wanted.intersection(part.manifest.files):
-                make_folder((folder / name).parent)
-                copy_file(part.folder / name, folder / name)
+            for name in part.manifest.files:
+                if name in wanted or name.startswith(f"{BLOBS}/"):
+                    make_folder((folder / name).parent)
+                    copy_file(part.folder / name, folder / name)
+        if at is not None:
+            BlobStore(folder / BLOBS, lambda: None).doubt()
         sync_tree(folder)
 
 

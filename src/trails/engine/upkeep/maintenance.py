@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from trails.engine.evidence.exports import exports_of
 from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
+from trails.engine.upkeep.blob_check import named_blobs
 from trails.engine.visibility.refs import RefResolver, make_room, reader
 from trails.log.storage import files_below
 from trails.model.names import branch_folder
@@ -50,6 +52,7 @@ def cleanup(graph: Graph, *, keep: int = _KEPT_SNAPSHOTS, dry_run: bool = False)
         for path in folders:
             shutil.rmtree(path, ignore_errors=True)
         rows = sum(view.clean() for view in graph.views)
+        graph.blobs.clean(partial(named_blobs, graph))
     # The log has its own lock: the rest is done in steps, between which others can write.
     archives = graph.activities.archive()
     runs, exports = _sweep_runs(graph), _sweep_exports(graph)
@@ -189,4 +192,5 @@ def _sizes(graph: Graph) -> dict[str, int] | None:
     if graph.folder is None:
         return None
     views = {view.name.replace(" ", "_"): view.size() for view in graph.views}
-    return {"log": graph.log.size(), **views}
+    blobs = graph.blobs.size()
+    return {"log": graph.log.size(), **({"blobs": blobs} if blobs else {}), **views}

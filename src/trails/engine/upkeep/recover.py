@@ -43,6 +43,7 @@ from trails.model.nodes import NodeState
 from trails.model.results import Loss, Trace
 from trails.model.types import Schema
 from trails.model.upkeep import Recovery
+from trails.model.values.blobs import is_digest
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME, UNFINISHED
@@ -373,8 +374,8 @@ def _checkout(graph: Graph, branch: str) -> Checkout:
 
 
 def _link_segments(source: str, target: str) -> None:
-    """Copy a file; immutable segments are hard-linked if possible."""
-    if source.endswith(".zst"):
+    """Copy a file; segments and blobs, which never change, are hard-linked if possible."""
+    if source.endswith(".zst") or is_digest(Path(source).name):
         with suppress(OSError):
             os.link(source, target)
             return

@@ -21,6 +21,7 @@ from typing import IO, Final
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.schema.evolution import broken_rules, broken_since, group_violations
+from trails.engine.upkeep.blob_check import check_blobs
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
 from trails.log.storage import files_below
@@ -50,6 +51,8 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     chain = _check_chain(graph, progress)
     yield chain
     yield _check_activities(graph)
+    if chain.status != "problem" and (blobs := check_blobs(graph)) is not None:
+        yield blobs
     if graph.loss is not None:
         yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
     if pages or chain.status == "problem" or graph.loss is not None:

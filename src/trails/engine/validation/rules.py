@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
+from trails.engine.validation.blob_names import BlobNames, blob_fields
 from trails.engine.validation.validate import VisibleNodes, size_error, size_of, suggest_nodes
 from trails.errors import FieldError
 from trails.model.nodes import NodeState
@@ -55,6 +56,7 @@ class RuleBook:
             each.name: [field for field in each.fields if field.target is not None]
             for each in schema.types
         }
+        self.blobs = blob_fields(schema)
 
     def _pointing_at(self, type_name: str) -> Iterator[tuple[str, PredicateDescriptor]]:
         """The slots of reference fields that may point at a type."""
@@ -87,8 +89,15 @@ class Rules:
         nodes: NodeIndex,
         db: sqlite3.Connection,
         schema_filter: SchemaFilter | None = None,
+        blobs: BlobNames | None = None,
+        seq: int = 0,
     ) -> None:
-        """``schema_filter``: what the writer may see; messages name no other nodes."""
+        """``schema_filter``: what the writer may see; messages name no other nodes.
+
+        ``blobs`` checks the blobs that are named; ``seq`` is the place of the write in the log.
+        """
+        self._blobs = blobs
+        self._place = nodes, db, schema_filter, seq
         self._visible = VisibleNodes(
             nodes, db, book.schema if schema_filter is None else schema_filter.schema, schema_filter
         )
@@ -119,6 +128,9 @@ class Rules:
             value = after.values.get(field.name)
             if value is not None and value != old.get(field.name):
                 self._watch_references(after, field, value)
+        if self._blobs is not None:
+            for field in self._book.blobs[after.type]:
+                self._blobs.watch(before, after, field)
         if before is None:
             self._watch_new_ends(after)
 
@@ -196,6 +208,12 @@ class Rules:
             self._oversized,
         ):
             suspects.clear()
+        if self._blobs is not None:
+            self._blobs.forget()
+
+    def named_blobs(self) -> set[str]:
+        """The digests of the blobs that the write names."""
+        return set() if self._blobs is None else self._blobs.digests(self._nodes, self._db)
 
     # --- the verdict -------------------------------------------------------------------
 
@@ -216,6 +234,9 @@ class Rules:
             if error is not None:
                 yield error
         yield from self._size_errors()
+        if self._blobs is not None:
+            for handle, found in self._blobs.errors(*self._place):
+                yield of_node(handle, found)
 
     def _size_errors(self) -> Iterator[RuleError]:
         for handle, allowed in self._oversized.items():

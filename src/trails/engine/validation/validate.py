@@ -295,7 +295,7 @@ def size_error(docs: Docs, state: NodeState, allowed: int = 0) -> FieldError | N
         "max_size",
         f"{state.handle} takes {size:,} bytes, {sizes[largest]:,} of them in {largest!r}; a node "
         f"may take {MAX_NODE:,}. Shorten {largest!r}, split it over several nodes, or keep large "
-        "content elsewhere and store its URI in a Blob field",
+        "content as a blob and name it in a Blob field",
         size,
         MAX_NODE,
     )

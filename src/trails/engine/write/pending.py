@@ -26,6 +26,7 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout, CompiledSchema
 from trails.engine.graph.feed import ChangeCollector
 from trails.engine.graph.graph import Graph
+from trails.engine.validation.blob_names import BlobNames
 from trails.engine.validation.rules import Rules
 from trails.engine.visibility.access import Access, WriteGuard, check_wanted, guard_of
 from trails.errors import ForbiddenError, TransactionError
@@ -244,11 +245,14 @@ class PendingNodes:
         delta: WriteDelta,
         changes: ChangeReport,
         go_on: Callable[[], None],
+        blobs: BlobNames | None = None,
     ) -> None:
         """``guard`` is None if the actor may see and change everything.
 
-        ``go_on`` is called between chunks; it raises to stop the write.
+        ``go_on`` is called between chunks; it raises to stop the write. ``blobs`` checks the blobs
+        that nodes name.
         """
+        self._blobs = blobs
         self.go_on = go_on
         self.checkout = checkout
         self.index = checkout.nodes
@@ -266,7 +270,9 @@ class PendingNodes:
         """Use the current types of the checkout."""
         self.guard = guard
         schema_filter = None if guard is None else guard.schema_filter
-        self.rules = Rules(self.checkout.rules, self.index, self.db, schema_filter)
+        self.rules = Rules(
+            self.checkout.rules, self.index, self.db, schema_filter, self._blobs, self.seq
+        )
 
     @property
     def changed(self) -> bool:

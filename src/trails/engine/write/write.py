@@ -18,6 +18,7 @@ from trails.authoring.nodes import WriteOutcome
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph, now
+from trails.engine.validation.blob_names import BlobNames
 from trails.engine.visibility.access import (
     OPEN,
     Access,
@@ -122,6 +123,7 @@ class Write:
         self._expected = expected_head
         self._stack = ExitStack()
         self._delta = WriteDelta(graph, checkout)
+        self._blobs = BlobNames(graph.blobs, actor, trusted=access.unrestricted)
         self.outcome = WriteOutcome()
         self.replayed: KeyedOutcome | None = None
         """The outcome of an earlier write with this key; if set, nothing is written."""
@@ -165,6 +167,7 @@ class Write:
             delta=self._delta,
             changes=self._changes,
             go_on=self._go_on,
+            blobs=self._blobs,
         )
 
     def _go_on(self) -> None:
@@ -196,8 +199,9 @@ class Write:
         self.nodes.use(self._guard())
 
     def merge_of(self, commit: str) -> None:
-        """Give the commit a second parent."""
+        """Give the commit a second parent, whose blobs may be named."""
         self._merged = commit
+        self._blobs.trusted = True
 
     def finish(self) -> Commit | None:
         """Validate, append, apply; return the commit, or None if nothing changed."""
@@ -236,6 +240,8 @@ class Write:
                 return None
             delta.finish_load(payload)
             check_credential(graph, self._call)
+            blobs = self.nodes.rules.named_blobs()
+            graph.blobs.keep(blobs, graph.log.last_seq())
             graph.on_step("before_append")
             head = graph.log.head(checkout.name)
             keyed = None if self.key is None else self.key.outcome(self.result)
@@ -247,6 +253,7 @@ class Write:
             raise
         # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
+        graph.blobs.committed(blobs)
         with self._stack:
             _land(graph, checkout, commit, payload, delta.staged)
             checkout.head = graph.log_head(checkout.name)

@@ -18,6 +18,7 @@ from trails.model.types import PredicateDescriptor
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin
 from trails.surfaces.cli.access import add_policy_commands, add_token_commands
+from trails.surfaces.cli.blobs import add_blob_commands
 from trails.surfaces.cli.calls import add_call_commands, read_arguments
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
@@ -52,6 +53,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_call_commands(cli, operations)
     add_mutate_command(cli, operations)
     add_file_commands(cli, operations)
+    add_blob_commands(cli, operations)
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
     add_upkeep_commands(cli, operations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -183,6 +183,16 @@ class Session(Protocol):
         self, view: ReadState, format: str, types: Sequence[str]
     ) -> Generator[bytes, None, None]:
         """A graph as a file, in blocks."""
+
+    def put_blob(
+        self, blocks: Iterable[bytes], arguments: Mapping[str, object]
+    ) -> Mapping[str, object]:
+        """Keep content; its URI and what is known of it."""
+
+    def blob(
+        self, view: ReadState, type_name: str, identifier: str, field: str
+    ) -> Generator[bytes, None, None]:
+        """The content of the blob that a field of a record names, in blocks."""
 
     def content(self, export: str, start: int) -> Generator[bytes, None, None]:
         """The file of a finished export from a byte on, in blocks."""

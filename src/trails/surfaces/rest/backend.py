@@ -44,12 +44,24 @@ class TransferBackend(Protocol):
     ) -> AsyncGenerator[bytes, None] | Failure:
         """A branch or snapshot as a file, in blocks."""
 
-    async def content(self, actor: Actor, export: str) -> ExportedFile | Failure:
+    async def content(self, actor: Actor, export: str) -> ServedFile | Failure:
         """The file of a finished export."""
 
+    @property
+    def most_blob(self) -> int:
+        """Bytes that a blob may have; 0: no limit."""
 
-class ExportedFile(Protocol):
-    """The file of a finished export."""
+    async def put_blob(
+        self, actor: Actor, body: AsyncIterator[bytes], arguments: Mapping[str, object]
+    ) -> Outcome:
+        """Keep what is sent as a blob."""
+
+    async def blob(self, actor: Actor, arguments: Mapping[str, object]) -> ServedFile | Failure:
+        """The blob that a field of a record names."""
+
+
+class ServedFile(Protocol):
+    """The file of a finished export, or a blob."""
 
     @property
     def name(self) -> str:

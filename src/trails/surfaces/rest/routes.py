@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,7 +26,7 @@ from trails.model.results import Failure
 from trails.model.uris import Content
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
-from trails.surfaces.rest.backend import join_page, place_problem, write_uri
+from trails.surfaces.rest.backend import ServedFile, join_page, place_problem, write_uri
 from trails.surfaces.rest.bodies import (
     media_type,
     read_object,
@@ -214,15 +215,41 @@ async def export(call: RestCall) -> Response:
 
 
 async def export_content(call: RestCall) -> Response:
-    """The file of an export, or a range of it (RFC 9110, section 14)."""
+    """The file of an export, or a range of it."""
     found = await call.backend.transfers.content(call.actor, call.part("export"))
     if isinstance(found, Failure):
         raise Refused(found)
+    return send_content(call, found)
+
+
+async def blob_content(call: RestCall) -> Response:
+    """The blob that a field of a record names, or a range of it."""
+    named = {part: call.part(part) for part in ("type", "id", "field")}
+    found = await call.backend.transfers.blob(call.actor, {**query_arguments(call), **named})
+    if isinstance(found, Failure):
+        raise Refused(found)
+    return send_content(call, found)
+
+
+async def put_blob(call: RestCall) -> Response:
+    """Keep the body as a blob; its media type is what the sender says."""
+    given = query_arguments(call)
+    given.setdefault("media_type", call.request.headers.get("content-type", ""))
+    if not given["media_type"]:
+        del given["media_type"]
+    body = without_tokens(call.request, call.backend.transfers.most_blob or MAX_LOAD)
+    return reply(await call.backend.transfers.put_blob(call.actor, body, given), status=201)
+
+
+def send_content(call: RestCall, found: ServedFile) -> Response:
+    """A file, or a range of it (RFC 9110, section 14), to be saved and never shown by a browser."""
     given, tag = call.request.headers, f'"{found.sha256}"'
     headers = {
         "ETag": tag,
         "Accept-Ranges": "bytes",
-        "Content-Disposition": f'attachment; filename="{found.name}"',
+        "Content-Disposition": disposition(found.name),
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "sandbox",
     }
     if tag in given.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -233,13 +260,22 @@ async def export_content(call: RestCall) -> Response:
             start, end, status = *wanted, 206
             if start >= end:
                 headers["Content-Range"] = f"bytes */{found.size}"
-                message = f"The export has {found.size} bytes, and none of them are in this range."
+                message = f"There are {found.size} bytes, and none of them are in this range."
                 return refuse(Failure("semantic", "range", message), headers)
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
     headers["Content-Length"] = str(end - start)
     if call.request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=found.media_type)
     return StreamingResponse(found.read(start, end), status, headers, found.media_type)
+
+
+def disposition(name: str) -> str:
+    """How a browser is told to save a file (RFC 6266)."""
+    if not name:
+        return "attachment"
+    if name.isascii() and not {'"', "\\"} & set(name):
+        return f'attachment; filename="{name}"'
+    return f"attachment; filename*=UTF-8''{quote(name, safe='')}"
 
 
 _RANGE: Final = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{1,18})?|-([0-9]{1,18}))")
@@ -279,6 +315,8 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         at("/load", post=load),
         at("/export", get=export, **declared.pop("export")),
         at("/export/{export}/content", get=export_content),
+        at("/blobs", post=put_blob),
+        at("/kg/{type}/{id}/fields/{field}/content", get=blob_content),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
 

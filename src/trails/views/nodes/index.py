@@ -23,9 +23,9 @@ from trails.model.evidence.graphemes import Sliceable
 from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
-from trails.model.json_values import Json
 from trails.model.nodes import LARGE_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.values.json_values import Json
 from trails.views.nodes.file import NodeFile, marks
 from trails.views.nodes.layers import (
     FOREVER,
@@ -43,7 +43,18 @@ from trails.views.nodes.long_texts import (
     StoredText,
     read_document,
 )
-from trails.views.nodes.rows import MISSING, Extract, Slot, all_slots, docs_of, seal, unseal
+from trails.views.nodes.rows import (
+    LONG,
+    MISSING,
+    PRESENT,
+    Extract,
+    Slot,
+    after_prefix,
+    all_slots,
+    docs_of,
+    seal,
+    unseal,
+)
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000
@@ -253,6 +264,25 @@ class NodeIndex:
             found.extend(self.file.rows(db, query, (sid, key, limit)))
         found.sort()
         return [handle for _, handle in (found if limit < 0 else found[:limit])]
+
+    def beginning_with(
+        self, db: sqlite3.Connection, slot: str, start: str, limit: int, before: int | None = None
+    ) -> list[str]:
+        """Handles of nodes with a text in a slot that begins so, as far as keys tell.
+
+        ``before``: only versions that were written before that place in the log.
+        """
+        sid, low = self.file.slot_number(slot), (PRESENT + start.encode())[:LONG]
+        seen = "" if before is None else f" AND n.seq < {before}"
+        found: list[str] = []
+        for sql in self.layer_sql:
+            query = (
+                f"SELECT n.handle FROM {sql.keyed(joined=True)}"  # noqa: S608
+                f"k.sid = ? AND k.key >= ? AND k.key < ?{seen} LIMIT ?"
+            )
+            rows = self.file.rows(db, query, (sid, low, after_prefix(low), limit))
+            found.extend(handle for (handle,) in rows)
+        return found[:limit]
 
     def count_key(self, db: sqlite3.Connection, slot: str, key: bytes) -> int:
         """How many nodes have this key in a slot."""

@@ -11,9 +11,9 @@ count code points of the original text.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cached_property
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
@@ -92,10 +92,11 @@ _WORD: Final = regex.compile(
     rf"|[[\p{{L}}\p{{N}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]"
     rf"[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]{{0,{LONGEST - 1}}}"
 )
-_ASCII_WORD: Final = regex.compile(rf"[A-Za-z0-9]{{1,{LONGEST}}}")
+_ASCII_WORD: Final = re.compile(rf"[A-Za-z0-9]{{1,{LONGEST}}}")
 _ASCII: Final = bytes(
-    code + 32 if 65 <= code <= 90 else code if chr(code).isalnum() else 32 for code in range(128)
-).decode()
+    code + 32 if 65 <= code <= 90 else code if code < 128 and chr(code).isalnum() else 32
+    for code in range(256)
+)
 """For each ASCII character: itself in lower case, or the space that separates words."""
 
 # Where a long text may be cut: no word, and no run of combining characters, goes across.
@@ -166,7 +167,7 @@ class Analyzer:
             raise ValueError(f"{language!r} is not a language; use {', '.join(LANGUAGES)}")
         self.language = language
         self.stop_words = stop_words and language not in {None, *WITHOUT_STOP_WORDS}
-        self.terms = _Terms(language, stop_words=self.stop_words)
+        self._terms = _Terms(language, stop_words=self.stop_words)
 
     @property
     def version(self) -> str:
@@ -179,18 +180,28 @@ class Analyzer:
 
     def words(self, text: str) -> list[str]:
         """The words in their order: what is indexed, and what ``tokens`` locates."""
-        return Piece(self, 0, len(text), text).words
+        return self.kept(_split(text))
+
+    def kept(self, words: list[str]) -> list[str]:
+        """Folded words as the index has them."""
+        if self.language is None:
+            return words
+        terms = self._terms
+        return [term for word in words if (term := terms[word])]
 
     def folded(self, text: str) -> list[str]:
         """The words before they are stemmed, stop words among them."""
-        return _WORD.findall(_fold(text))
+        return _split(text)
 
     def term(self, word: str) -> str:
         """What a folded word is in the index; empty if it is a stop word."""
-        return self.terms[word]
+        return self._terms[word]
 
     def pieces(self, text: str, ahead: int = 0) -> Iterator[Piece]:
         """The text in parts, each with so many words of what follows; no word is cut."""
+        if len(text) <= _FIRST_PIECE:
+            yield Piece(self, 0, len(text), text)
+            return
         start, size = 0, _FIRST_PIECE
         while start < len(text):
             end = reach = _cut(text, start + size)
@@ -217,57 +228,52 @@ class Analyzer:
 class Piece:
     """A part of a text, analysed on its own, and some words that follow it."""
 
+    __slots__ = ("_analyzer", "_found", "_offset", "end", "text", "words")
+
     def __init__(self, analyzer: Analyzer, offset: int, end: int, text: str) -> None:
+        self.text = text
         self.end = end
         """Where the part ends and the words that follow begin."""
-        self._text = text
         self._offset = offset
-        self._terms = analyzer.terms
-        self.folded = _fold(text)
-
-    @cached_property
-    def _found(self) -> list[str]:
-        """The folded words, before they are stemmed."""
-        if not self._text.isascii():
-            return _WORD.findall(self.folded)
-        words = self.folded.translate(_ASCII).split()
-        if len(self._text) > LONGEST and max(map(len, words), default=0) > LONGEST:
-            return _WORD.findall(self.folded)
-        return words
-
-    @cached_property
-    def words(self) -> list[str]:
-        terms = self._terms
-        if not terms.stemmed:
-            return self._found
-        return [term for word in self._found if (term := terms[word])]
+        self._analyzer = analyzer
+        self._found = _split(text)
+        self.words = analyzer.kept(self._found)
 
     def spans(self) -> list[tuple[int, int]]:
         """Where each of the words is: start and end in the whole text."""
-        spans = self._spans()
-        if self._terms.stemmed:
-            terms = self._terms
-            return [span for word, span in zip(self._found, spans, strict=True) if terms[word]]
+        spans = _spans(self.text)
+        if self.words is not self._found:
+            term = self._analyzer.term
+            spans = [span for word, span in zip(self._found, spans, strict=True) if term(word)]
+        if self._offset:
+            offset = self._offset
+            spans = [(start + offset, end + offset) for start, end in spans]
         return spans
 
-    def _spans(self) -> list[tuple[int, int]]:
-        offset = self._offset
-        if self._text.isascii():
-            found = _ASCII_WORD.finditer(self._text)
-            return [(offset + each.start(), offset + each.end()) for each in found]
-        origin = _origins(self._text)
-        found = _WORD.finditer(self.folded)
-        if origin is None:
-            return [(offset + each.start(), offset + each.end()) for each in found]
-        origin.append(len(self._text))
-        # What was removed after the last letter (its diacritics) belongs to the word.
-        return [
-            (
-                offset + origin[each.start()],
-                offset + max(origin[each.end() - 1] + 1, origin[each.end()]),
-            )
-            for each in found
-        ]
+
+def _split(text: str) -> list[str]:
+    """The folded words of a text."""
+    if not text.isascii():
+        text = _fold(text)
+        if not text.isascii():
+            return _WORD.findall(text)
+    words = text.encode().translate(_ASCII).decode().split()
+    if len(text) > LONGEST and max(map(len, words), default=0) > LONGEST:
+        return _WORD.findall(text.lower())
+    return words
+
+
+def _spans(text: str) -> list[tuple[int, int]]:
+    """Where each of these words is in the text."""
+    if text.isascii():
+        return [found.span() for found in _ASCII_WORD.finditer(text)]
+    origin = _origins(text)
+    spans = [found.span() for found in _WORD.finditer(_fold(text))]
+    if origin is None:
+        return spans
+    origin.append(len(text))
+    # What was removed after the last letter (its diacritics) belongs to the word.
+    return [(origin[start], max(origin[end - 1] + 1, origin[end])) for start, end in spans]
 
 
 class _Terms(dict[str, str]):
@@ -275,7 +281,6 @@ class _Terms(dict[str, str]):
 
     def __init__(self, language: str | None, *, stop_words: bool) -> None:
         super().__init__()
-        self.stemmed = language is not None
         self._analyzer: tantivy.TextAnalyzer | None = None
         if language is not None:
             builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw())

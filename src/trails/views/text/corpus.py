@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -54,6 +54,9 @@ def _lengths() -> list[int]:
 
 
 _LENGTHS: Final = _lengths()
+
+
+Hit = tuple[float, tantivy.DocAddress]
 
 
 class Candidate(NamedTuple):
@@ -263,24 +266,25 @@ class Corpus:
         return Query.boolean_query([(Occur.Should, query) for query in found])
 
     def _leaf(self, leaf: Leaf, weight: float) -> Query | None:
-        schema = self.index.schema
         if leaf.distance:
-            fuzzy = Query.fuzzy_term_query(schema, "words", leaf.terms[0], leaf.distance)
-            return Query.const_score_query(fuzzy, weight)
+            return Query.const_score_query(self._plain(leaf), weight)
         natural = 0.0
         for term in leaf.terms:
             stored = self._state.stored_frequency(term)
             if stored == 0:
                 return None
             natural += idf(stored, self._state.stored_documents)
-        query = self._plain(leaf)
         boost = weight / (natural * (K1 + 1))
+        query = self._plain(leaf)
         return query if abs(boost - 1) < 1e-9 else Query.boost_query(query, boost)
 
     def _plain(self, leaf: Leaf) -> Query:
+        schema = self.index.schema
+        if leaf.distance:
+            return Query.fuzzy_term_query(schema, "words", leaf.terms[0], leaf.distance)
         if len(leaf.terms) == 1:
-            return Query.term_query(self.index.schema, "words", leaf.terms[0], "freq")
-        return Query.phrase_query(self.index.schema, "words", list(leaf.terms))
+            return Query.term_query(schema, "words", leaf.terms[0], "freq")
+        return Query.phrase_query(schema, "words", list(leaf.terms))
 
     def _candidates(
         self,
@@ -296,39 +300,42 @@ class Corpus:
         keep = k if state.exact and drift < _CLOSE else 2 * k + 2 * _MARGIN
         hits = self._searcher.search(query, keep + _MARGIN, count=False).hits
         if len(hits) <= keep:
-            return list(self._exact([address for _, address in hits], weights, without))
+            return list(self._exact(hits, weights, without))
         least = hits[keep - 1][0]
         if len(hits) == keep + _MARGIN and hits[-1][0] > least * (1 - _CLOSE):
             hits = self._searcher.search(query, max(MOST_TIES, 2 * keep), count=False).hits
-        addresses = [address for score, address in hits if score > least * (1 + _CLOSE)]
-        ties = [address for score, address in hits if abs(score / least - 1) <= _CLOSE]
-        chosen = sorted(zip(self._values("order", ties), range(len(ties)), strict=True))
-        addresses += [ties[place] for _, place in chosen[: keep + _MARGIN - len(addresses)]]
-        return list(self._exact(addresses, weights, without))
+        best = [hit for hit in hits if hit[0] > least * (1 + _CLOSE)]
+        ties = [hit for hit in hits if abs(hit[0] / least - 1) <= _CLOSE]
+        # Equal to the last bit: their scores here are equal too, and need not be compared.
+        spare = 0 if ties[0][0] == ties[-1][0] else _MARGIN
+        orders = self._values("order", [address for _, address in ties])
+        chosen = sorted(zip(orders, range(len(ties)), strict=True))[: keep + spare - len(best)]
+        return list(self._exact([*best, *(ties[place] for _, place in chosen)], weights, without))
 
     def _exact(
-        self,
-        addresses: list[tantivy.DocAddress],
-        weights: Mapping[Leaf, float],
-        without: frozenset[str],
+        self, hits: Sequence[Hit], weights: Mapping[Leaf, float], without: frozenset[str]
     ) -> Iterator[Candidate]:
-        average = self.average
-        plain = [(leaf, None if leaf.distance else self._plain(leaf)) for leaf in weights]
-        lengths = self._values("length", addresses)
-        for address, length in zip(addresses, lengths, strict=True):
+        """The hits with their exact scores."""
+        leaves = [(leaf, self._plain(leaf)) for leaf in weights]
+        lengths = self._values("length", [address for _, address in hits])
+        # Texts of one length that tantivy gives the same score have the same frequencies.
+        known: dict[tuple[float, int], float] = {}
+        for (rough, address), length in zip(hits, lengths, strict=True):
             entry = self.index.entry(self._searcher, address)
             if entry.handle in self._overlay.handles or entry.handle in without:
                 continue
-            held = {
-                leaf: count
-                for leaf, query in plain
-                if (count := self._occurrences(leaf, query, address))
-            }
-            yield Candidate(entry.handle, entry.item, _score(weights, held, length, average))
+            score = known.get((rough, length))
+            if score is None:
+                held = {
+                    leaf: times
+                    for leaf, query in leaves
+                    if (times := self._occurrences(leaf, query, address))
+                }
+                score = _score(weights, held, length, self.average)
+                known[rough, length] = score
+            yield Candidate(entry.handle, entry.item, score)
 
-    def _occurrences(self, leaf: Leaf, query: Query | None, address: tantivy.DocAddress) -> float:
-        if query is None:
-            query = Query.fuzzy_term_query(self.index.schema, "words", leaf.terms[0], leaf.distance)
+    def _occurrences(self, leaf: Leaf, query: Query, address: tantivy.DocAddress) -> float:
         try:
             explained = query.explain(self._searcher, address).to_json()
         except ValueError:  # it is not in this text

@@ -180,12 +180,11 @@ class TextIndex:
         key = handle.encode()
         for item, text in enumerate(items(texts)):
             words = self.analyzer.words(text)
-            number = item.to_bytes(4, "big")
             document = tantivy.Document()
             document.add_text("handle", handle)
             document.add_text("words", " ".join(words))
-            document.add_bytes("entry", digest(text) + number + key)
-            document.add_unsigned("order", order(handle, item))
+            document.add_bytes("entry", digest(text) + item.to_bytes(4, "big") + key)
+            document.add_unsigned("order", zlib.crc32(key, item))
             document.add_unsigned("length", len(words))
             writer.add_document(document)
 

@@ -70,10 +70,6 @@ class Finder:
         self._analyzer = analyzer
         self._ending = _Ending(leaves)
         self._longest = max((len(leaf.terms) for leaf in leaves), default=1)
-        # Without stems a word is found as it is, so that a part without it needs no analysis.
-        self._needles: tuple[str, ...] = ()
-        if analyzer.language is None and not any(leaf.distance for leaf in leaves):
-            self._needles = tuple({max(leaf.terms, key=len) for leaf in leaves})
 
     def matches(self, text: str) -> Iterator[Match]:
         """Where the leaves are, computed as far as it is asked for."""
@@ -95,8 +91,6 @@ class Finder:
 
     def _found(self, piece: Piece) -> list[tuple[int, int]]:
         """Each occurrence that begins in a piece, in the order of their starts."""
-        if self._needles and not any(needle in piece.folded for needle in self._needles):
-            return []
         ends = self._ending.occurrences(piece.words)
         if not ends:
             return []

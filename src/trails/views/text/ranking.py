@@ -214,7 +214,8 @@ class _Search:
                 break
             wanted *= 4
         ranked = [_ranked(handle, held) for handle, held in found.items()]
-        ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
+        if len(plans) > 1:  # the texts of one source are in order
+            ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
         return ranked[:k]
 
     def _round(
@@ -328,5 +329,6 @@ def _collect(
 
 def _ranked(handle: str, held: Mapping[int, Candidate]) -> Ranked:
     texts = [Found(place, candidate.item, candidate.score) for place, candidate in held.items()]
-    texts.sort(key=lambda each: (-each.score, each.source))
+    if len(texts) > 1:
+        texts.sort(key=lambda each: (-each.score, each.source))
     return Ranked(handle, sum(each.score for each in texts), tuple(texts))

@@ -1,0 +1,1 @@
+"""Values that are classes of their own: JSON and blobs."""
