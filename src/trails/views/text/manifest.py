@@ -62,7 +62,7 @@ class TextManifest(msgspec.Struct, frozen=True):
 
 def make_manifest(
     owner: str, position: Position, schema: str, indexes: tuple[IndexRecord, ...]
-) -> Manifest:
+) -> TextManifest:
     """A manifest in the present format."""
     return TextManifest(_FORMAT, owner, position, schema, indexes)
 
