@@ -226,9 +226,7 @@ def check_done(export: Export) -> None:
         )
 
 
-EXPORT: Final = field(
-    "export", "The handle of an export: its status, and its text from offset on.", max_length=100
-)
+EXPORT: Final = field("export", "The handle of an export.", max_length=100)
 
 EXPORT_RECORDS: Final = Builtin(
     name="export_records",
@@ -236,8 +234,7 @@ EXPORT_RECORDS: Final = Builtin(
     description=(
         "Export many records as a file: a job, pinned to one commit, that goes on after this call. "
         "Without export it starts one and answers with its handle; with export it says how far it "
-        "is and, when state is done, shows a window of the file. next is the call that continues. "
-        "The handle works until expires, and only for you. For a few records use node_list."
+        "is and, when state is done, shows a window of the file. For a few records use node_list."
     ),
     fields=(
         field("types", "Only these types and their subtypes.", many=True, max_count=100),
@@ -246,7 +243,7 @@ EXPORT_RECORDS: Final = Builtin(
         field("format", "csv is for other programs.", default="ndjson", one_of=list(FORMATS)),
         field(
             "escape_formulas",
-            "For csv: put ' before texts that a spreadsheet would run.",
+            "For csv.",
             "Bool",
             default=False,
         ),
