@@ -25,6 +25,7 @@ from tests.journeys.durability.everything import BACKUPS, Refused, answers, back
 from trails import App
 from trails.app.local import LocalOperations
 from trails.errors import TrailsError
+from trails.model.values.blobs import is_digest
 
 HISTORY = {
     *("history", "a difference", "items of a commit", "statements of a commit", "heads"),
@@ -90,6 +91,8 @@ def kind_of(place: Path) -> str:
     if folder is None:
         return place.name
     store_file = next((each for each in STORE_FILES if place.name.startswith(each)), None)
+    if is_digest(place.name):
+        return f"{folder}/*"
     if store_file or place.suffix in {".json", ".db", ".closed", ""}:
         return f"{folder}/{store_file or place.name}"
     return f"{folder}/*{place.suffix}"
