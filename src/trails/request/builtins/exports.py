@@ -234,10 +234,10 @@ EXPORT_RECORDS: Final = Builtin(
     name="export_records",
     title="Export records",
     description=(
-        "Export many records as a file: a job, pinned to one commit, that goes on after this call. "
-        "Without export it starts one and answers with its handle; with export it says how far it "
-        "is and, when state is done, shows a window of the file. next is the call that continues. "
-        "The handle works until expires, and only for you. For a few records use node_list."
+        "Export many records as a file: a job, pinned to one commit, that outlives this call. "
+        "Without export it starts one and answers with its handle; with export it gives the status "
+        "and, once state is done, a window of the file. next is the call that continues. The "
+        "handle works until expires, for you alone. For a few records use node_list."
     ),
     fields=(
         field("types", "Only these types and their subtypes.", many=True, max_count=100),
