@@ -59,11 +59,11 @@ _RECORD: Final = field(
     max_length=8192,
 )
 _TYPE: Final = field("type", "The type, if record is a bare key.", max_length=100)
-_BRANCH: Final = field("branch", "The branch; main when left out.", max_length=100)
-_SNAPSHOT: Final = field("snapshot", "A past commit, instead of a branch.", max_length=100)
+_BRANCH: Final = field("branch", "", max_length=100)
+_SNAPSHOT: Final = field("snapshot", "", max_length=100)
 _BOUND: Final = field(
     "max_chars",
-    "The most characters of the answer.",
+    "",
     "Int",
     default=MAX_CHARS,
     min_value=1000,
@@ -110,9 +110,8 @@ READ_RECORD_FIELD: Final = Builtin(
     title="Read a field",
     description=(
         "Read a window of one field's text, exactly as stored: from offset on, around a match of "
-        "query, or where cursor goes on. Offsets count characters. The answer has the text, its "
-        "range (start, end, total), complete, matches, and next and previous: calls that are "
-        "ready to send and stay on the same commit. Values that are not text are read as JSON."
+        "query, or where cursor goes on. Offsets count characters. next and previous are calls "
+        "that stay on the same commit. Values that are not text are read as JSON."
     ),
     fields=(
         _RECORD,
@@ -120,11 +119,11 @@ READ_RECORD_FIELD: Final = Builtin(
         _TYPE,
         field("item", "Of a list: which item, from 0.", "Int", min_value=0),
         field("path", "Of JSON: a JSON pointer, like /a/0.", max_length=2000),
-        field("offset", "Where to begin; 0 when left out.", "Int", min_value=0),
+        field("offset", "Where to begin.", "Int", min_value=0),
         field("cursor", "From next or previous.", max_length=2000),
-        field("query", "Words to find in the text; marks matches.", max_length=2000),
-        field("match", "Begin before this match, from 1.", "Int", min_value=1),
-        field("before", "Characters before offset or match.", "Int", min_value=0),
+        field("query", "Words to find.", max_length=2000),
+        field("match", "Which match, from 1.", "Int", min_value=1),
+        field("before", "Characters before it.", "Int", min_value=0),
         field(
             "length",
             "Characters of text.",
@@ -230,8 +229,8 @@ NODE_GET: Final = Builtin(
     title="Get a record",
     description=(
         "Get one record: its title and the values of its fields, or of those in fields. References "
-        "are ids of other records, which every reading tool takes. If long values do not fit, "
-        "left_out lists how much of each is shown, with the exact call that reads the rest."
+        "are ids of other records. left_out lists long values that are not shown whole, each with "
+        "the call that reads the rest."
     ),
     fields=(
         _RECORD,
@@ -305,8 +304,7 @@ FETCH: Final = Builtin(
     title="Fetch a record",
     description=(
         "Fetch one record by its id, as search and node_list show it, as a text to read: a line "
-        "for each field. If long values do not fit, left_out lists how much of each is shown, with "
-        "the exact call that reads the rest."
+        "for each field. left_out lists long values that are not shown whole."
     ),
     fields=(
         field("id", "trails://kg/Type/id, the IRI, or Type/id.", required=True, max_length=8192),
@@ -425,8 +423,8 @@ NODE_LIST: Final = Builtin(
     description=(
         "List the records of a type (and of types that extend it): ids and titles, and the values "
         'of fields. where keeps those with one value: "status=open". order is a field, with - '
-        "before it for descending. If there are more, next is the call that continues; all pages "
-        "are of one commit. Read a record with node_get or fetch."
+        "before it for descending. All pages are of one commit. Read a record with node_get or "
+        "fetch."
     ),
     fields=(
         field("type", "The type.", required=True, min_length=1, max_length=100),
