@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds.graphs import Calls
@@ -11,6 +13,7 @@ from tests.worlds.graphs import Calls
 from trails import App, Node, node_type, predicate
 from trails.engine.evidence.exports import exports_of
 from trails.model.evidence.graphemes import boundary_before
+from trails.request.builtins import exports
 
 
 @node_type
@@ -34,13 +37,15 @@ TEXTS = st.lists(st.text(max_size=20) | ODD, max_size=60).map("".join)
     times=st.integers(1, 80),
     format=st.sampled_from(["ndjson", "turtle", "csv"]),
     max_chars=st.integers(2000, 6000),
+    patience=st.sampled_from([0.0, 0.25]),
 )
 def test_windows_joined_are_the_file(
-    texts: list[str], times: int, format: str, max_chars: int
+    texts: list[str], times: int, format: str, max_chars: int, patience: float
 ) -> None:
     """Each has at most as many characters as asked, and is cut between what readers see as one."""
     calls = Calls(App(Note))
-    try:
+    with pytest.MonkeyPatch.context() as patch, closing(calls):
+        patch.setattr(exports, "_SOON", patience)  # 0: it is not finished when it is answered
         ctx = calls.app.context(actor="test")
         ctx.kg.save_all(Note(key=f"k{at}", text=text * times) for at, text in enumerate(texts))
         arguments: dict[str, object] = {"format": format, "max_chars": max_chars}
@@ -67,5 +72,3 @@ def test_windows_joined_are_the_file(
         for each in shown[:-1]:
             end += len(each)
             assert each.endswith("\n") or boundary_before(whole, end) == end
-    finally:
-        calls.close()

@@ -121,10 +121,10 @@ def _run(
     offset: int | None,
     max_chars: int | None,
     discard: bool,
-    **given: object,
+    **request: object,
 ) -> dict[str, object]:
     if export is None:
-        exports, found = _start(tool, ctx, **given)
+        exports, found = _start(tool, ctx, **request)
     else:
         exports, found = find_export(tool, ctx, export)
     if discard:
@@ -141,7 +141,9 @@ def _run(
         "command": f"trails export --resume {handle} --output FILE",
     }
     if body["state"] != "done":
-        body["next"] = _call(export=handle)
+        given = {"offset": offset, "max_chars": max_chars}
+        kept = {name: value for name, value in given.items() if value is not None}
+        body["next"] = _call(export=handle, **kept)
         return body
     return _with_window(exports, found, body, offset or 0, max_chars or _DEFAULT)
 
