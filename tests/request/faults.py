@@ -304,8 +304,8 @@ def _queries() -> Iterator[Fault]:
 def _controls() -> Iterator[Fault]:
     yield Fault("branch", "lots.grade", {**GRADING, "branch": "mian"})
     yield Fault("snapshot", "graph_snapshot", {"brnch": "main"})
-    yield Fault("type", "schema_get", {"type": "lot"})
-    yield Fault("types", "schema_get", {"type": "Lots"})
+    yield Fault("type", "schema_get", {"types": ["lot"]})
+    yield Fault("types", "schema_get", {"types": ["Lots"]})
     yield Fault("commit", "commit_get", {"commit": "mian"})
     yield Fault("limit", "commit_get", {"commit": "main", "limit": 0})
     yield Fault("limits", "commit_list", {"limit": 100_000})

@@ -57,7 +57,7 @@ def test_a_result_is_an_object(calls, tool, arguments, body):
         ("graph_health", {}),
         ("graph_snapshot", {}),
         ("schema_get", {}),
-        ("schema_get", {"type": "Book"}),
+        ("schema_get", {"types": ["Book"]}),
         ("branch_list", {}),
         ("branch_create", {"name": "b"}),
         ("branch_merge", {"source": "main", "target": "work"}),
@@ -112,10 +112,14 @@ def test_a_result_of_another_kind_than_declared_is_told(result):
             app.call(app.context(), "returns.other")
 
 
-def test_a_result_that_is_too_large_is_refused_and_not_cut(calls):
+def test_a_result_that_is_too_large_for_a_program_is_refused_and_not_cut(calls):
     """The error names the size, the limit and what to do."""
-    assert len(calls.outcome("returns.text", {"size": LARGEST - 100}).body) == LARGEST - 87
-    failure = calls.failure("returns.text", {"size": LARGEST})
+
+    def invoke(size):
+        return asyncio.run(calls.kernel.invoke(LOCAL, "returns.text", {"size": size}))
+
+    assert len(invoke(LARGEST - 100).body) == LARGEST - 87
+    failure = invoke(LARGEST)
     assert (failure.kind, failure.code) == ("semantic", "limit")
     assert failure.data == {"limit": LARGEST, "size": LARGEST + 13}
     assert str(LARGEST + 13) in failure.message
@@ -275,9 +279,13 @@ def test_control_arguments_are_checked_like_others(calls):
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [
-        ("graph_query", {"zzz": 1}, "graph_query; it has query, params, branch, snapshot"),
+        (
+            "graph_query",
+            {"zzz": 1},
+            "graph_query; it has query, params, branch, snapshot, offset, max_chars",
+        ),
         ("graph_query", {"brnch": "x"}, "graph_query; did you mean 'branch'?"),
-        ("graph_snapshot", {"zzz": 1}, "graph_snapshot; it has branch, snapshot"),
+        ("graph_snapshot", {"zzz": 1}, "graph_snapshot; it has after, branch, snapshot, max_chars"),
         ("returns.many", {"zzz": 1}, "returns.many; it has branch"),
         ("graph_health", {"zzz": 1}, "graph_health; it has none"),
     ],
@@ -338,7 +346,7 @@ def test_async_handlers_run_on_the_loop_and_plain_ones_in_a_thread():
 def test_the_framework_and_the_app_check_arguments_the_same_way(calls):
     """A call through the app raises the field errors that the kernel reports.
 
-    Only the branch is no parameter there: the context has it.
+    Only the control arguments are not there: the context has the branch.
     """
     wrong = {"stars": 9, "mood": "angry", "window": {"start": "x"}, "nope": 1}
     with pytest.raises(ValidationError) as raised:

@@ -110,14 +110,12 @@ def test_branches_are_listed_page_by_page():
     """Each once, main first, also over REST; only those that begin as asked."""
     with opened() as app:
         called(app, *(create(LOCAL, f"x/{number:02}") for number in range(7)), create(LOCAL, "y"))
-        found, after = [], None
-        while True:
-            given = {"limit": 3} if after is None else {"limit": 3, "after": after}
-            page = json.loads(called(app, (LOCAL, "branch_list", given))[0].body)
+        found, following = [], {"tool": "branch_list", "arguments": {"limit": 3}}
+        while following is not None:
+            call = (LOCAL, following["tool"], following["arguments"])
+            page = json.loads(called(app, call)[0].body)
             found.append([each["name"] for each in page["branches"]])
-            after = page["next"]
-            if after is None:
-                break
+            following = page.get("next")
         assert found == [["main", "x/00", "x/01"], ["x/02", "x/03", "x/04"], ["x/05", "x/06", "y"]]
         few = json.loads(called(app, (LOCAL, "branch_list", {"prefix": "x/06"}))[0].body)
         assert [each["name"] for each in few["branches"]] == ["x/06"]

@@ -25,9 +25,10 @@ def filled(opened: Calls) -> Calls:
 
 @pytest.mark.req("G9")
 def test_a_query_tool_nests_its_parameters_beside_the_control_arguments(filled):
-    """params, branch and snapshot, nothing else; a mutation takes no snapshot."""
+    """Params beside the controls, nothing else; a mutation takes no snapshot."""
     reads, writes = filled.tool("by_status"), filled.tool("lose_all")
-    assert list(reads.input_schema["properties"]) == ["params", "branch", "snapshot"]
+    controls = ["branch", "snapshot", "offset", "max_chars"]
+    assert list(reads.input_schema["properties"]) == ["params", *controls]
     assert list(writes.input_schema["properties"]) == ["params", "branch"]
     for tool in (reads, writes):
         assert tool.input_schema["additionalProperties"] is False

@@ -148,6 +148,10 @@ class TrivialBackend:
             return Success(msgspec.json.encode(arguments))
         return self.failures.get(name) or Failure("unknown", "unknown", f"unknown tool: {name}")
 
+    async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """The same, for programs."""
+        return await self.execute(actor, name, arguments)
+
     def resources(self, actor: Actor) -> ResourceList:
         """One note and one template."""
         return ResourceList("1", (NOTE,), (LINE,))

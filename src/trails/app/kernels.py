@@ -41,6 +41,7 @@ def kernel_of(
             env=settings.project.env,
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
+            max_chars=mcp.max_chars,
             judge=app.policies.judge(graph),
             budget=Budget(
                 budgets.in_flight,

@@ -18,6 +18,7 @@ from msgspec import inspect
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.names import check_base_iri, check_project_name, suggest
+from trails.model.results import DEFAULT_CHARS, LEAST_CHARS, MOST_CHARS
 from trails.model.upkeep import Retention
 from trails.model.writes import KEEP_DAYS, LoadLimits
 from trails.sandbox.limits import Limits
@@ -154,6 +155,8 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: Positive = 24
+    max_chars: Annotated[int, msgspec.Meta(ge=LEAST_CHARS, le=MOST_CHARS)] = DEFAULT_CHARS
+    """The most characters of an answer, unless a call says how many."""
     validation_errors: Literal["protocol", "tool"] = "protocol"
     legacy_sessions: bool = False
     legacy_sse: bool = False

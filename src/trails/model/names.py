@@ -15,7 +15,7 @@ from trails.errors import DeclarationError
 from trails.model.iris import IRI_PATTERN, RDF_TYPE
 
 CONTROL_ARGUMENTS: Final = frozenset(
-    {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key"}
+    {"branch", "snapshot", "dry_run", "propose", "expected_head", "idempotency_key", "max_chars"}
 )
 
 RESERVED_PROJECTS: Final = frozenset(
@@ -210,3 +210,9 @@ def suggest(name: str, known: Collection[str]) -> str:
 def portable_name(name: str) -> str:
     """The spelling for clients that refuse dots; two names may not share one."""
     return name.replace(".", "_").replace("-", "_")
+
+
+def spell_title(name: str) -> str:
+    """A name as a person reads it: ``requirements.accept`` is "Requirements accept"."""
+    words = name.replace(".", " ").replace("_", " ").replace("-", " ")
+    return words[:1].upper() + words[1:]

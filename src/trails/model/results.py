@@ -15,6 +15,11 @@ import msgspec
 from trails.errors import BehindError, ReadOnlyError, UnwritableError
 from trails.model.actors import OPERATOR, Actor
 
+DEFAULT_CHARS: Final = 32_768
+"""How many characters an answer to a model has at most, unless it asks for fewer or more."""
+LEAST_CHARS: Final = 1_000
+MOST_CHARS: Final = 1_000_000
+
 FailureKind = Literal[
     "unknown",  # no such tool, or one that the actor may not see
     "validation",  # arguments or data that break rules; data["fields"] has all of them

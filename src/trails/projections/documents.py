@@ -65,6 +65,35 @@ def _project(descriptor: TypeDescriptor, declared: _Stored, names: Names) -> Doc
     return document
 
 
+def project_outline(schema: Schema, names: Names) -> Document:
+    """All types on a few lines each: the first sentence, and the names and kinds of fields."""
+    return {
+        "base_iri": names.base,
+        "vocabulary": names.vocabulary,
+        "digest": schema.digest,
+        "types": [_outline(each) for each in schema.types],
+    }
+
+
+def _outline(descriptor: TypeDescriptor) -> Document:
+    document: Document = {
+        "type": descriptor.name,
+        "description": _first_line(descriptor.description),
+    }
+    if descriptor.extends is not None:
+        document["extends"] = descriptor.extends
+    if descriptor.edge is not None:
+        document["joins"] = f"{descriptor.edge.source} → {descriptor.edge.target}"
+    document["fields"] = ", ".join(map(_spell_field, descriptor.fields))
+    return document
+
+
+def _spell_field(field: PredicateDescriptor) -> str:
+    """A field in a few words, like ``status String required``."""
+    marks = ("key" if field.key else "required" if field.required else "",)
+    return " ".join((field.name, str(field.type), *filter(None, marks)))
+
+
 def project_reference(registry: Registry, title: str) -> str:
     """A page that lists every type, shape, capability and stored query."""
     lines = [f"# {title}", "", *_section("Types", map(_type, registry.types.values()))]
@@ -260,7 +289,7 @@ def project_instructions(
     lines += _list_tools(own)
     if change:
         lines.append(" ".join(change))
-    return "\n".join([*lines, _ERRORS])
+    return "\n".join([*lines, _ANSWERS, _ERRORS])
 
 
 _WHAT: Final = (
@@ -301,6 +330,11 @@ _CHANGE: Final[_Texts] = (
         frozenset({"branch_create", "branch_merge"}),
         "To try something first, branch_create, pass branch to each call, then branch_merge.",
     ),
+)
+_ANSWERS: Final = (
+    "Where tools take them: branch is the branch to work on, snapshot a past commit to read at, "
+    "and max_chars the length of the answer. If not everything fits, left_out says what is "
+    "missing, and next is the exact call that continues."
 )
 _ERRORS: Final = (
     "Errors name the field, the value, the rule and what to do next. A failed check lists all "

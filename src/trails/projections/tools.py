@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
-from trails.model.names import portable_name
+from trails.model.names import portable_name, spell_title
+from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import (
     ANY,
     LIST,
@@ -40,14 +41,26 @@ RESULT: Final = "result"
 BRANCH: Final = PredicateDescriptor(
     name="branch",
     type=ValueType("String", nullable=True),
-    description="The branch to work on; main when left out.",
     default="main",
 )
 SNAPSHOT: Final = PredicateDescriptor(
     name="snapshot",
     type=ValueType("String", nullable=True),
-    description="The id of a past commit to read at, instead of the branch's present state.",
 )
+MAX_CHARS: Final = PredicateDescriptor(
+    name="max_chars",
+    type=ValueType("Int", nullable=True),
+    min_value=LEAST_CHARS,
+    max_value=MOST_CHARS,
+)
+OFFSET: Final = PredicateDescriptor(
+    name="offset",
+    type=ValueType("Int", nullable=True),
+    min_value=0,
+    max_value=MOST_CHARS,
+)
+"""The control arguments. A list of tools repeats them, so their descriptions are short; the
+instructions of the server explain them once."""
 
 
 def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
@@ -72,13 +85,10 @@ def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
 
 def controls_of(capability: Capability) -> tuple[PredicateDescriptor, ...]:
     """The control arguments that are added to a capability's own."""
-    return (BRANCH,) if capability.meta is None else ()
-
-
-def spell_title(name: str) -> str:
-    """A name as a person reads it: ``requirements.accept`` is "Requirements accept"."""
-    words = name.replace(".", " ").replace("_", " ").replace("-", " ")
-    return words[:1].upper() + words[1:]
+    if capability.meta is not None:
+        return ()
+    # A call that changes something is not repeated for a longer answer.
+    return (BRANCH, MAX_CHARS) if capability.descriptor.reads_only else (BRANCH,)
 
 
 # --- results -------------------------------------------------------------------
@@ -96,65 +106,35 @@ def project_output(output: ValueType | None, declared: TypeLookup) -> Document:
     if output is None:
         inner: Document = {"type": "null"}
     else:
-        inner = _project_result(output, declared, ())
+        inner = _project_result(output, declared)
     if not is_wrapped(output):
         return inner
     return {"type": "object", "properties": {RESULT: inner}, "required": [RESULT]}
 
 
-def _project_result(output: ValueType, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
+def _project_result(output: ValueType, declared: TypeLookup) -> Document:
     document: Document
     if output.kind == LIST:
-        document = {"type": "array", "items": _project_result(output.scalar, declared, inside)}
+        document = {"type": "array", "items": _project_result(output.scalar, declared)}
     elif output.kind in {OBJECT, REF}:
-        document = _project_instance(output.target or "", declared, inside)
+        document = _project_instance(output.target or "", declared)
     else:
         document = project_value(ValueType(output.kind, dimension=output.dimension), declared)
+        document = {"type": document["type"]} if "type" in document else document
     if output.nullable and "type" in document:
         document["type"] = [document["type"], "null"]
     return document
 
 
-def _project_instance(name: str, declared: TypeLookup, inside: tuple[str, ...]) -> Document:
-    """An instance as results show it: with its IRI once it is stored, references as IRIs."""
-    if name in inside:
-        # A recursive shape can't be inlined.
-        return {"type": "object", "description": f"Another {name}, with the same fields."}
+def _project_instance(name: str, declared: TypeLookup) -> Document:
+    """An instance: of a node type, what leads to its fields; of a shape, their names.
+
+    A list of tools has the schemas of all results, so the fields of a type are not repeated here.
+    """
     shape = declared.shapes.get(name)
-    descriptor = shape or declared.schema.by_name[name]
-    properties: dict[str, Mapping[str, object]] = {}
     if shape is None:
-        properties["iri"] = {"type": "string", "description": f"The IRI of this {name}."}
-        properties["type"] = {"type": "string", "description": "Its type."}
-    for field in descriptor.fields:
-        properties[field.name] = _project_shown(field, declared, (*inside, name))
-    document: Document = {
-        "type": "object",
-        "properties": properties,
-        "required": [field.name for field in descriptor.fields],
-    }
-    if descriptor.description:
-        document["description"] = descriptor.description
-    return document
-
-
-def _project_shown(
-    field: PredicateDescriptor, declared: TypeLookup, inside: tuple[str, ...]
-) -> Document:
-    scalar = field.type.scalar
-    if scalar.kind == OBJECT:
-        document = _project_instance(scalar.target or "", declared, inside)
-    else:
-        plain = ValueType(scalar.kind, scalar.target, scalar.dimension)
-        document = project_value(plain, declared)
-    if field.many:
-        document = {"type": "array", "items": document}
-    elif "type" in document:
-        # An instance that was never saved may lack required fields.
-        document["type"] = [document["type"], "null"]
-    if field.description:
-        document["description"] = field.description
-    return document
+        return {"type": "object", "description": f"A {name}: see schema_get."}
+    return {"type": "object", "properties": {each.name: {} for each in shape.fields}}
 
 
 PARAMS = "params"
@@ -202,7 +182,6 @@ def params_field(query: StoredQuery) -> PredicateDescriptor:
     return PredicateDescriptor(
         name=PARAMS,
         type=ValueType(OBJECT, target=PARAMS, nullable=not required),
-        description="The query's parameters, by name." if query.params else "It has none.",
         min_count=int(required),
         default=None if required else {},
     )
@@ -210,7 +189,7 @@ def params_field(query: StoredQuery) -> PredicateDescriptor:
 
 def query_controls(query: StoredQuery) -> tuple[PredicateDescriptor, ...]:
     """The control arguments; a query that changes data can't run on a snapshot."""
-    return (BRANCH,) if query.mutation else (BRANCH, SNAPSHOT)
+    return (BRANCH,) if query.mutation else (BRANCH, SNAPSHOT, OFFSET, MAX_CHARS)
 
 
 _COMMON: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -23,7 +23,7 @@ from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
-from trails.model.results import Failure
+from trails.model.results import DEFAULT_CHARS, Failure
 from trails.model.upkeep import Report
 from trails.request.answers import failure_of
 
@@ -251,6 +251,8 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Literal["development", "production"] = "development"
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
+    max_chars: int = DEFAULT_CHARS
+    """The most characters of an answer to a model that does not say how many."""
     judge: Judge = ALLOW_ALL
     """Decides what actors may do on the graph."""
     budget: Budget = Budget()

@@ -36,7 +36,20 @@ from trails.model.results import Failure, FailureKind, QueryAnswer
 from trails.model.types import ANY, ValueType
 from trails.projections.tools import RESULT, is_wrapped
 from trails.registry.registry import Declared
+from trails.request.fitting import Locate, Page, nowhere
 from trails.request.repair import Repaired, suggest_each
+
+CONTINUED: Final[Mapping[str, object]] = {
+    "left_out": {
+        "type": "object",
+        "description": "What is not shown, because an answer has at most max_chars characters.",
+    },
+    "next": {
+        "type": "object",
+        "description": "The call that continues, as tool and arguments; absent at the end.",
+    },
+}
+"""The members of a page that does not hold everything."""
 
 ANSWER: Final[Mapping[str, object]] = {
     "type": "object",
@@ -56,9 +69,10 @@ ANSWER: Final[Mapping[str, object]] = {
         "truncated": {"type": "boolean", "description": "Whether there are more rows."},
         "notice": {
             "type": "string",
-            "description": "Where truncated: how to go on. Otherwise: what the query names and "
-            "the graph does not have.",
+            "description": "Where the limits of a query cut off rows: how to go on. Otherwise: "
+            "what the query names and the graph does not have.",
         },
+        **CONTINUED,
     },
     "required": ["columns", "rows", "truncated"],
 }
@@ -78,8 +92,8 @@ CHANGED: Final[Mapping[str, object]] = {
 """The schema of ``show_change``."""
 
 
-def show_answer(answer: QueryAnswer) -> dict[str, object]:
-    """The result of a query that reads."""
+def show_answer(answer: QueryAnswer, commit: str = "", locate: Locate = nowhere) -> Page:
+    """The result of a query that reads; the rest of it is read at the same commit."""
     body: dict[str, object] = {
         "columns": answer.variables,
         "rows": plain_rows(answer),
@@ -94,7 +108,13 @@ def show_answer(answer: QueryAnswer) -> dict[str, object]:
         )
     elif answer.notice is not None:
         body["notice"] = answer.notice
-    return body
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at >= len(answer.rows):
+            return None
+        return {"offset": at, "branch": None, "snapshot": commit}
+
+    return Page(body, "rows", changes, len(answer.rows), locate=locate)
 
 
 def plain_rows(answer: QueryAnswer) -> list[dict[str, object]]:
@@ -149,8 +169,12 @@ def shape_of(name: str, output: ValueType | None, names: Names) -> Shape:
 
 
 def shape_object(names: Names) -> Shape:
-    """How the object that a built-in returns is written."""
-    return lambda result, declared: encoded(names, result, declared)
+    """How the object or page that a built-in returns is written."""
+
+    def shape(result: object, declared: Declared | None) -> bytes:
+        return encoded(names, result.whole() if isinstance(result, Page) else result, declared)
+
+    return shape
 
 
 _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {

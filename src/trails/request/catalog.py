@@ -30,7 +30,7 @@ from trails.projections.tools import (
 )
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
-from trails.request.answers import ANSWER, CHANGED, shape_object, shape_of
+from trails.request.answers import shape_object, shape_of
 from trails.request.authorize import Authorizer, refuse_scope
 from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
@@ -46,6 +46,8 @@ from trails.request.entries import (
     of_query,
 )
 
+ANY_OBJECT: Final = {"type": "object"}
+"""The schema of results whose members are documented, and not repeated in each list of tools."""
 _LISTS: Final = 1024
 """Cached lists, one for each actor."""
 _DIGESTS: Final = 1 << 16
@@ -159,7 +161,7 @@ class _Maker:
 
     def _query(self, query: StoredQuery) -> Entry:
         return Entry(
-            tool=project_query(query, self._registry, CHANGED if query.mutation else ANSWER),
+            tool=project_query(query, self._registry, ANY_OBJECT),
             kind=activity_kind(query),
             arguments=self._checks.of_query(query),
             controls=_controls(query_controls(query)),
@@ -187,7 +189,7 @@ def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
             title=builtin.title,
             description=builtin.description,
             input_schema=builtin.input_schema(),
-            output_schema=builtin.output,
+            output_schema=ANY_OBJECT,
             hints=builtin.hints,
             action=builtin.action,
         ),

@@ -12,19 +12,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeVar, cast
 
+from msgspec.structs import replace
+
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.checkouts import unknown_commit
 from trails.engine.graph.graph import MAIN
-from trails.engine.session.arguments import Arguments, check_rules, checks_of
+from trails.engine.session.arguments import check_rules, checks_of
 from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.results import conformer, describe_cost, plain
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability
-from trails.model.results import Failure, Outcome, Success
+from trails.model.results import LEAST_CHARS, MOST_CHARS, Failure, Outcome, Success
 from trails.request.answers import failure_of, invalid, near_name
 from trails.request.entries import OPEN_GATE, Request, activity_kind
+from trails.request.fitting import Call, Page, fit, fit_failure
 from trails.request.repair import repair_request
 from trails.request.threads import Threads
 
@@ -90,7 +93,7 @@ class Dispatch:
 
     def _is_near(self, request: Request) -> bool:
         """Whether the context of a request can be opened without reading the disk."""
-        if not request.entry.controls.fields:
+        if "branch" not in request.entry.controls.names:
             return True
         arguments = request.arguments
         branch = arguments.get("branch")
@@ -103,13 +106,11 @@ class Dispatch:
         entry, call, rights = request.entry, request.call, request.rights
         branch, snapshot, controls = MAIN, None, entry.controls
         permits: Permits | None = None
-        if controls.fields:
+        if "branch" in controls.names:
             # Calls that take no branch check permissions in their handler.
             permits = rights.permits(entry.gate)
-            arguments = request.arguments
-            given = arguments.get("branch"), arguments.get("snapshot")
-            if given != (None, None):
-                branch, snapshot = _where(controls, *given)
+        if not controls.names.isdisjoint(request.arguments):
+            branch, snapshot = _read_controls(request)
         ctx = self._service.context(
             call.actor,
             branch,
@@ -138,7 +139,15 @@ class Dispatch:
 
     def _succeed(self, request: Request, result: object) -> Outcome:
         entry, call, ctx = request.entry, request.call, request.ctx
+        if isinstance(result, Page):
+            call_ = Call(entry.tool.name, request.arguments)
+            result = replace(result, call=call_, start=request.offset)
         body, largest = entry.shape(result, None if ctx is None else ctx.shown), entry.largest
+        source = entry.source
+        if isinstance(source, Capability):
+            call.note = describe_cost(source, call, body)
+        if request.max_chars is not None and "max_chars" not in entry.arguments.names:
+            body = fit(result, body, request.max_chars, _again(request, len(body)))
         if len(body) > largest:
             raise LimitError(
                 f"the result of {entry.tool.name} has {len(body)} bytes, and a result may have "
@@ -147,9 +156,6 @@ class Dispatch:
                 limit=largest,
                 size=len(body),
             )
-        source = entry.source
-        if isinstance(source, Capability):
-            call.note = describe_cost(source, call, body)
         self._end(request, "ok", call.note)
         return Success(body)
 
@@ -169,17 +175,33 @@ class Dispatch:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered
             failure = failure_of(mishap, name)
+        if request.max_chars is not None:
+            failure = fit_failure(failure, request.max_chars)
         self._end(request, failure.code, failure.message)
         return failure
 
 
-def _where(controls: Arguments, branch: object, snapshot: object) -> tuple[str, str | None]:
+def _read_controls(request: Request) -> tuple[str, str | None]:
+    """Check the control arguments: the branch and the snapshot, and the bounds of the answer."""
     errors: list[FieldError] = []
-    given = {"branch": branch, "snapshot": snapshot}
-    found = controls.check({name: given[name] for name in controls.names}, errors)
+    controls, given = request.entry.controls, request.arguments
+    found = controls.check({name: given.get(name) for name in controls.names}, errors)
     if errors:
         raise ValidationError(errors)
-    return str(found["branch"]), cast(str | None, found.get("snapshot"))
+    if found.get("max_chars") is not None:
+        request.max_chars = cast(int, found["max_chars"])
+    request.offset = cast(int, found.get("offset") or 0)
+    return str(found.get("branch") or MAIN), cast(str | None, found.get("snapshot"))
+
+
+def _again(request: Request, size: int) -> Call | str:
+    """How to get all of a result that is not a page."""
+    tool = request.entry.tool
+    if not tool.hints.read_only:
+        return "The call was made; do not repeat it for the rest, but read what it changed."
+    if size > MOST_CHARS or "max_chars" not in request.entry.controls.names:
+        return "Ask for less: fewer items or fields, or a narrower filter."
+    return Call(tool.name, {**request.arguments, "max_chars": max(size, LEAST_CHARS)})
 
 
 def call_capability(ctx: GraphContext, name: str, arguments: Mapping[str, object]) -> object:

@@ -114,7 +114,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """The kind of its activities."""
     arguments: Arguments
     controls: Arguments
-    """``branch`` and ``snapshot``, if it takes them."""
+    """``branch``, ``snapshot``, ``offset`` and ``max_chars``, if it takes them."""
     declared: TypeLookup
     """The declarations of objects in its arguments."""
     place: Place
@@ -177,7 +177,17 @@ class Rights(Access, Protocol):
 class Request:
     """One call of an entry, with the registry from its start."""
 
-    __slots__ = ("arguments", "call", "ctx", "entry", "prepared", "registry", "rights")
+    __slots__ = (
+        "arguments",
+        "call",
+        "ctx",
+        "entry",
+        "max_chars",
+        "offset",
+        "prepared",
+        "registry",
+        "rights",
+    )
 
     def __init__(
         self,
@@ -186,6 +196,7 @@ class Request:
         call: CallRecord,
         arguments: Mapping[str, object],
         rights: Rights,
+        max_chars: int | None = None,
     ) -> None:
         self.registry = registry
         self.entry = entry
@@ -195,5 +206,9 @@ class Request:
         """What its actor may do."""
         self.ctx: GraphContext | None = None
         """Its context, once it is open."""
+        self.max_chars = max_chars
+        """The most characters of the answer; None means no limit."""
+        self.offset = 0
+        """How many items of the result are skipped."""
         self.prepared = False
         """Whether its arguments have passed their checks."""

@@ -103,12 +103,24 @@ class Kernel:
         return None if entry is None else entry.tool.input_schema
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool. Never raises except for cancellation."""
+        """Call a tool for a model: the answer is bounded. Never raises except for cancellation."""
+        return await self._find(actor, name, arguments, self._options.max_chars)
+
+    async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Call a tool for a program: the answer is whole, unless ``max_chars`` is given."""
+        return await self._find(actor, name, arguments, None)
+
+    def _find(
+        self, actor: Actor, name: str, arguments: Mapping[str, object], max_chars: int | None
+    ) -> Awaitable[Outcome]:
         catalog = self._pin()
         entry = catalog.find(name)
         if entry is None:
-            return self._refused(_unknown_call(actor, name), unknown_tool(name))
-        return await self._perform(actor, entry, arguments, catalog.registry, name)
+            return self._unknown(actor, name)
+        return self._perform(actor, entry, arguments, catalog.registry, name, max_chars)
+
+    async def _unknown(self, actor: Actor, name: str) -> Failure:
+        return self._refused(_unknown_call(actor, name), unknown_tool(name))
 
     def _perform(
         self,
@@ -117,10 +129,12 @@ class Kernel:
         arguments: Mapping[str, object],
         registry: Registry | None = None,
         name: str = "",
+        max_chars: int | None = None,
     ) -> Awaitable[Outcome]:
         """Call an entry: the rest of the path, after the name was resolved.
 
-        ``name`` is what the caller wrote, if that may differ from the tool's name.
+        ``name`` is what the caller wrote, if that may differ from the tool's name. ``max_chars``
+        bounds the answer if the call does not.
         """
         pinned, rights = registry or self._service.registry, self._authority.rights(actor)
         seen = rights.see(entry, pinned)
@@ -135,7 +149,7 @@ class Kernel:
             refuse_scope(actor, tool),
             call,
             self._dispatch.run,
-            Request(pinned, seen, call, arguments, rights),
+            Request(pinned, seen, call, arguments, rights, max_chars),
         )
 
     async def _pass(

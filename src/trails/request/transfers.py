@@ -26,7 +26,7 @@ from trails.log.storage import storage_errors
 from trails.model.actors import Actor, is_limited
 from trails.model.results import Failure, Outcome
 from trails.model.values.blobs import ANY_TYPE, describe_blob
-from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.projections.tools import BRANCH, MAX_CHARS, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import ADDER, READER, Builtin, ToolContext, field
@@ -321,6 +321,11 @@ class Transfers:
             for each in OPERATIONS
             if each.routes
         }
+        self._bounded = {
+            each.name: builtin_entry(each, tool, builtin_gate(each, graph))
+            for each in OPERATIONS
+            if each.routes and MAX_CHARS in each.controls
+        }
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
         self._content = builtin_entry(CONTENT, tool, builtin_gate(CONTENT, graph))
@@ -333,8 +338,12 @@ class Transfers:
         return self._service.graph.names.base
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """The record of a built-in with a route, for programs."""
-        entry = self._records[name]
+        """The record of a built-in with a route, for programs.
+
+        With ``max_chars`` it is what the tool of that name answers.
+        """
+        bounded = self._bounded.get(name) if arguments.get("max_chars") is not None else None
+        entry = bounded or self._records[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
             entry = _replace(entry, gate=gate)

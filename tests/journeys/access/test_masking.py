@@ -72,7 +72,7 @@ SLIPS = [
     call("branch_merge", {"source": "dev", "target": _near("canary-branch")}),
     call("graph_load", {"branch": _near("canary-branch"), "data": ""}),
     call("schema_get"),
-    call("schema_get", {"type": "CanaryVaulz"}),
+    call("schema_get", {"types": ["CanaryVaulz"]}),
     call("graph_snapshot"),
     call("people.show", {"person": "ann"}),
     call("people.show", {"person": "canarx"}),

@@ -135,7 +135,7 @@ QUERY = "ASK { ?s ?p ?o }"
 HARMLESS = "DELETE { ?t :title ?t } WHERE { ?t a :Nothing }"
 PROBES = [
     _tool("graph_snapshot", READS, branch=...),
-    _tool("schema_get", READS, branch=..., type="Task"),
+    _tool("schema_get", READS, branch=..., types=["Task"]),
     _tool("graph_query", READS, branch=..., query=QUERY),
     _tool("node_get", READS, branch=..., record="Task/T-1"),
     _tool("node_list", READS, branch=..., type="Task"),
@@ -232,7 +232,7 @@ PAST = {name: where | {"agents/gone"} for name, where in READS.items() if where}
 PAST["admin"] |= {"canary-gone"}
 AT = [
     lambda commit: call("graph_snapshot", {"snapshot": commit}),
-    lambda commit: call("schema_get", {"snapshot": commit, "type": "Task"}),
+    lambda commit: call("schema_get", {"snapshot": commit, "types": ["Task"]}),
     lambda commit: call("node_list", {"snapshot": commit, "type": "Task"}),
     lambda commit: call("fetch", {"id": f"trails://at/{commit}/kg/Task/T-1"}),
     lambda commit: call("commit_get", {"commit": commit}),

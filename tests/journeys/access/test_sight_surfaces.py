@@ -282,7 +282,7 @@ def calls(hidden_fields: Collection[str]) -> Iterator[tuple[str, dict[str, objec
     yield "graph_snapshot", {}
     yield "schema_get", {}
     for name in NAMES:
-        yield "schema_get", {"type": name}
+        yield "schema_get", {"types": [name]}
         yield from _reads(name)
     for deed in DEEDS:
         yield deed, {}

@@ -69,7 +69,7 @@ class LocalGraphClient:
         return self._kernel.tools(self._actor).tools
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
-        return self._body(self._kernel.execute(self._actor, name, arguments))
+        return self._body(self._kernel.invoke(self._actor, name, arguments))
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """Return a page of a type's instances."""

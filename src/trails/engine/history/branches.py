@@ -349,22 +349,35 @@ class Versions:
             visible_history=self._visible_history(refs),
         )
 
-    def commit(self, reference: str, *, limit: int = 1000) -> CommitDetail:
-        """A commit with its changes per node and field."""
+    def commit(
+        self, reference: str, *, limit: int = 1000, after: str | None = None
+    ) -> CommitDetail:
+        """A commit with its changes per node and field, of the nodes after a handle."""
         refs = self._readable()
-        visible_history = self._visible_history(refs)
         return show_commit(
-            self._graph, reference, limit=limit, refs=refs, visible_history=visible_history
+            self._graph,
+            reference,
+            limit=limit,
+            after=after,
+            refs=refs,
+            visible_history=self._visible_history(refs),
         )
 
     def newest(self, limit: int) -> list[Commit]:
         """The newest visible commits of all branches."""
         return list(self.commits(None, limit=limit).commits)
 
-    def diff(self, start: str, end: str, *, limit: int = 1000) -> Difference:
-        """The changes between two states, per node and field."""
+    def diff(
+        self, start: str, end: str, *, limit: int = 1000, after: str | None = None
+    ) -> Difference:
+        """The changes between two states, per node and field, of the nodes after a handle."""
         refs = self._readable()
-        visible_history = self._visible_history(refs)
         return diff(
-            self._graph, start, end, limit=limit, refs=refs, visible_history=visible_history
+            self._graph,
+            start,
+            end,
+            limit=limit,
+            after=after,
+            refs=refs,
+            visible_history=self._visible_history(refs),
         )

@@ -10,15 +10,17 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from trails.engine.graph.ancestry import Path
-from trails.engine.graph.changes import Net, count_changes, net_between, net_changes, show_changes
+from trails.engine.graph.changes import Net, count_changes, net_changes, show_changes
 from trails.engine.graph.graph import Graph
 from trails.engine.visibility.refs import RefResolver
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import NotFoundError, QueryError
+from trails.model.caches import BoundedCache
 from trails.model.history import GENESIS, Commit, CommitDetail, CommitPage, CommitQuery, Difference
 from trails.model.iris import HANDLE_PREFIX
 from trails.model.nodes import make_handle
@@ -184,10 +186,11 @@ def show_commit(
     reference: str,
     *,
     limit: int = 1000,
+    after: str | None = None,
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> CommitDetail:
-    """A commit with its changes per node and field."""
+    """A commit with its changes per node and field, of the nodes after a handle."""
     found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
     commit = found.public() if visible_history is None else visible_history.describe(found)
     net: Net = {}
@@ -195,8 +198,8 @@ def show_commit(
     if not large and visible_history is not None:
         net = visible_history.changes(found)
     elif not large:
-        net = net_changes(graph, Path((), (found,)))
-    shown = _difference(graph, net, commit.first_parent, commit.id, limit)
+        net = _net(graph, Path((), (found,)))
+    shown = _difference(graph, net, commit.first_parent, commit.id, limit, after)
     if large:
         shown = msgspec.structs.replace(shown, truncated=True)
     return CommitDetail(commit, shown)
@@ -220,26 +223,50 @@ def diff(
     end: str,
     *,
     limit: int = 1000,
+    after: str | None = None,
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> Difference:
-    """The changes between the states of two branches or commits."""
+    """The changes between the states of two branches or commits, of the nodes after a handle."""
     refs = refs or RefResolver(graph)
     first, last = refs.resolve(start).commit, refs.resolve(end).commit
     between = (
-        net_between(graph, first, last)
+        _net(graph, graph.ancestry.path(first, last))
         if visible_history is None
         else visible_history.between(first, last)
     )
-    return _difference(graph, between, first, last, limit)
+    return _difference(graph, between, first, last, limit, after)
 
 
-def _difference(graph: Graph, net: Net, start: str, end: str, limit: int) -> Difference:
+_nets: Final[WeakKeyDictionary[Graph, BoundedCache[tuple[str, ...], Net]]] = WeakKeyDictionary()
+_KEPT: Final = 4
+"""Differences that are kept for each graph, because large ones are read page by page."""
+_LARGE: Final = 200_000
+"""Statements of a difference that is too large to be kept."""
+
+
+def _net(graph: Graph, path: Path) -> Net:
+    """The net effect of a way through the log; not to be changed by the caller."""
+    if sum(each.added + each.removed for each in (*path.undo, *path.redo)) > _LARGE:
+        return net_changes(graph, path)
+    kept = _nets.setdefault(graph, BoundedCache(_KEPT))
+    key = (*(each.id for each in path.undo), "", *(each.id for each in path.redo))
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = net_changes(graph, path)
+    return found
+
+
+def _difference(
+    graph: Graph, net: Net, start: str, end: str, limit: int, after: str | None
+) -> Difference:
     if not 1 <= limit <= MOST_CHANGES:
         raise QueryError(f"limit must be from 1 to {MOST_CHANGES}, not {limit}")
     # Types that the end no longer declares are shown as the start declared them.
     schemas = [graph.compiled(graph.ancestry.schema_at(each)).schema for each in (end, start)]
     created, updated, deleted = count_changes(net)
+    if after is not None:
+        net = {handle: node for handle, node in net.items() if handle > after}
     changes = tuple(islice(show_changes(graph, net, *schemas), limit))
     return Difference(
         start,

@@ -90,6 +90,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """``trails://kg/Type/id``, which every tool that reads takes."""
+    iri: str
     type: str
     title: str
     score: float

@@ -8,7 +8,7 @@ Programs get whole records (``record``), in the form of ``trails.model``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -27,6 +27,8 @@ from trails.model.history import (
 )
 from trails.model.texts import count
 from trails.model.types import ANY, ShapeDescriptor
+from trails.projections.tools import MAX_CHARS
+from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
     ADDER,
     BOOLEAN,
@@ -46,6 +48,7 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.fitting import Call, Page
 
 _BRANCH: Final = shown(
     name=STRING,
@@ -75,7 +78,14 @@ def versions_of(tool: ToolContext, ctx: GraphContext) -> Versions:
 
 def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
     page = _list_record(tool, ctx, **given)
-    return {"branches": [_shown(each) for each in page.branches], "next": page.next}
+    found = page.branches
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at < len(found) or page.next is not None:
+            return {"after": found[at - 1].name if at else given["after"]}
+        return None
+
+    return Page({"branches": [_shown(each) for each in found]}, "branches", changes)
 
 
 def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> BranchPage:
@@ -103,22 +113,17 @@ BRANCH_LIST: Final = Builtin(
     name="branch_list",
     title="List branches",
     description=(
-        "List the branches of the graph, main first, each with its newest commit. A branch is a "
-        "separate version of the graph: changes on one are not visible on another until they "
-        "are merged. Most tools take a branch argument; without it they work on main. If next "
-        "is not null, there are more: call again with it as after."
+        "List the branches, main first, each with its newest commit. A branch is a separate "
+        "version of the graph: changes on one are not visible on another until they are merged. "
+        "Most tools take a branch argument; without it they work on main."
     ),
     fields=(
-        field("prefix", "Only branches whose names start with this.", default="", max_length=100),
-        field("after", "The value of next on the previous page.", max_length=100),
-        field(
-            "limit", "Maximum number of branches.", "Int", default=100, min_value=1, max_value=1000
-        ),
+        field("prefix", "How their names start.", default="", max_length=100),
+        field("after", "Only those after this one.", max_length=100),
+        field("limit", "The most to list.", "Int", default=100, min_value=1, max_value=1000),
     ),
-    output=shown(
-        branches=listed(_BRANCH),
-        next=said(MAYBE_STRING, "Pass it as after to get the next page; null on the last one."),
-    ),
+    controls=(MAX_CHARS,),
+    output=shown(branches=listed(_BRANCH), optional=CONTINUED),
     hints=READER,
     action="Read",
     run=_list,
@@ -132,14 +137,12 @@ BRANCH_CREATE: Final = Builtin(
     title="Create a branch",
     description=(
         "Create a branch, so that you can change data without touching main: write with branch "
-        "set to its name, review the result, then branch_merge or branch_delete it. It starts "
-        'at another branch or at any past commit, and is cheap. Example: {"name": '
-        '"agents/ada/tidy-up"}. Returns the new branch. An existing name is a conflict.'
+        "set to its name, review the result, then branch_merge or branch_delete it."
     ),
     fields=(
         field(
             "name",
-            "Letters, digits, '.', '_', '-', and '/' between parts, 100 at most.",
+            "Such as agents/ada/tidy-up.",
             required=True,
             min_length=1,
             max_length=100,
@@ -166,9 +169,8 @@ BRANCH_DELETE: Final = Builtin(
     name="branch_delete",
     title="Delete a branch",
     description=(
-        "Delete a branch that is no longer needed. Refused if it has unmerged commits, unless "
-        "force is true; its commits can still be read by their ids afterwards. main can't be "
-        "deleted. Returns the branch as it was."
+        "Delete a branch. Refused if it has unmerged commits, unless force is true; its commits "
+        "can still be read by their ids afterwards. main can't be deleted."
     ),
     fields=(
         field("name", "The branch to delete.", required=True, min_length=1, max_length=100),
@@ -188,14 +190,14 @@ BRANCH_DELETE: Final = Builtin(
 _RESOLUTION: Final = ShapeDescriptor(
     "Resolution",
     (
-        field("conflict", "The id of the conflict.", required=True, min_length=1),
+        field("conflict", "Its id.", required=True, min_length=1),
         field(
             "take",
-            "ours keeps what the target has, theirs takes what the source has, value sets value.",
+            "ours: what the target has; theirs: what the source has; value: value.",
             required=True,
             one_of=["ours", "theirs", "value"],
         ),
-        field("value", "With take=value: the value, as JSON.", ANY),
+        field("value", "For take=value.", ANY),
     ),
 )
 
@@ -212,15 +214,20 @@ def _merge_request(resolutions: Sequence[Mapping[str, object]], **given: object)
     return msgspec.structs.replace(request, resolutions=settled)
 
 
-def _merge(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+def _merge(
+    tool: ToolContext, ctx: GraphContext, after: str | None = None, **given: object
+) -> object:
     request = _merge_request(**given)  # type: ignore[arg-type]
     result = versions_of(tool, ctx).merge(request)
     if result.conflicts and not request.dry_run:
         raise _refused(result)
-    return _shown_merge(result)
+    return _shown_merge(result, after)
 
 
-def _merge_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+def _merge_record(
+    tool: ToolContext, ctx: GraphContext, after: str | None = None, **given: object
+) -> object:
+    del after  # a program gets all conflicts
     request = _merge_request(**given)  # type: ignore[arg-type]
     result = versions_of(tool, ctx).merge(request)
     if result.conflicts and not request.dry_run:
@@ -233,8 +240,29 @@ def _merge_record(tool: ToolContext, ctx: GraphContext, **given: object) -> obje
     return result
 
 
-def _shown_merge(result: MergeResult) -> dict[str, object]:
-    return {
+def _shown_merge(result: MergeResult, after: str | None) -> Page:
+    """The outcome; conflicts are a page, each with the resolution that is suggested for it."""
+    every = sorted(result.conflicts, key=lambda each: each.id)
+    found = [each for each in every if after is None or each.id > after]
+    shown = {each.id for each in every}
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at < len(found):
+            return {"after": found[at - 1].id if at else after}
+        return None
+
+    def narrow(items: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+        kept = {each["id"] for each in items}
+        last = not found or (bool(items) and items[-1]["id"] == found[-1].id)
+        wanted = [
+            each
+            for each in _suggested(result)
+            # Those of conflicts that follow from resolutions are on the last page.
+            if each["conflict"] in kept or (last and each["conflict"] not in shown)
+        ]
+        return {"suggested": wanted}
+
+    body: dict[str, object] = {
         "outcome": result.outcome,
         "source": result.source,
         "target": result.target,
@@ -244,10 +272,11 @@ def _shown_merge(result: MergeResult) -> dict[str, object]:
         "deleted": result.deleted,
         "dry_run": result.dry_run,
         "replayed": result.replayed,
-        "conflicts": [_conflict(each) for each in result.conflicts],
-        "suggested": _suggested(result),
         "unused": list(result.unused),
+        "conflicts": [_conflict(each) for each in found],
     }
+    body |= narrow(cast(Sequence[Mapping[str, object]], body["conflicts"]))
+    return Page(body, "conflicts", changes, len(every), narrow=narrow)
 
 
 def _suggested(result: MergeResult) -> list[dict[str, object]]:
@@ -271,23 +300,48 @@ def _conflict(conflict: Conflict) -> dict[str, object]:
     }
 
 
+_SPELLED: Final = 12_000
+"""Characters of conflicts in a message, and again in its data."""
+
+
 def _refused(result: MergeResult) -> ConflictError:
+    found = sorted(result.conflicts, key=lambda each: each.id)
+    shown = _first(found)
+    more = len(found) - len(shown)
+    rest = {"source": result.source, "target": result.target, "dry_run": True}
+    call = Call("branch_merge", {**rest, "after": shown[-1].id})
     return ConflictError(
-        f"{count(len(result.conflicts), 'conflict')}, nothing was written. "
-        + " ".join(_spelled(result.conflicts))
+        f"{count(len(found), 'conflict')}, nothing was written. "
+        + " ".join(_spelled(shown))
+        + (f" {more} more are listed by branch_merge with {_json(call.arguments)}." if more else "")
         + " Call branch_merge again with resolutions, one for each: "
         '{"conflict": "<id>", "take": "ours"} keeps what '
         f"{result.target} has, "
         '"theirs" takes what '
         f'{result.source} has, "value" with a value sets that; or with resolve_all.'
-        + (f" These settle everything: {_spelled_json(result)}." if result.suggested else ""),
-        conflicts=[_conflict(each) for each in result.conflicts],
-        suggested=_suggested(result),
+        + (
+            f" These settle everything: {_json({'resolutions': _suggested(result)})}."
+            if result.suggested and not more
+            else ""
+        ),
+        conflicts=[_conflict(each) for each in shown],
+        suggested=[] if more else _suggested(result),
+        **({"more": more, "next": call} if more else {}),
     )
 
 
-def _spelled_json(result: MergeResult) -> str:
-    return msgspec.json.encode({"resolutions": _suggested(result)}).decode()
+def _first(conflicts: Sequence[Conflict]) -> Sequence[Conflict]:
+    """The first ones, as many as an error has room for."""
+    room = _SPELLED
+    for at, each in enumerate(conflicts):
+        room -= len(msgspec.json.encode(_conflict(each)))
+        if room < 0:
+            return conflicts[: max(at, 1)]
+    return conflicts
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _spelled(conflicts: Iterable[Conflict]) -> Iterable[str]:
@@ -312,35 +366,33 @@ BRANCH_MERGE: Final = Builtin(
     name="branch_merge",
     title="Merge a branch",
     description=(
-        "Merge a branch or commit into a branch, field by field: changes to different fields of "
-        "a node are combined. If both sides changed the same thing in different ways, nothing "
-        "is written and the error lists every conflict with its id; call again with one "
-        "resolution for each, or with resolve_all. dry_run=true only reports what would happen. "
-        'Example: {"source": "agents/ada/tidy-up", "message": "Tidy up"}. Returns the outcome '
-        "(already_up_to_date, fast_forward, merged; with dry_run also conflicts), the commit "
-        "that the target is at now, and how many nodes were created, updated and deleted."
+        "Merge a branch or commit into a branch, field by field. If both sides changed the same "
+        "thing in different ways, nothing is written and the error lists the conflicts with "
+        "their ids; call again with a resolution for each, or with resolve_all. Returns the "
+        "outcome, the commit that the target is at now, and how many nodes were changed."
     ),
     fields=(
         field("source", "The branch or commit to merge.", required=True, min_length=1),
         field("target", "The branch to merge into.", default="main"),
         field(
             "resolutions",
-            "Resolutions, one for each conflict.",
+            "One for each conflict.",
             "Object",
             target="Resolution",
             many=True,
         ),
         field(
             "resolve_all",
-            "Resolve all other conflicts with what the target has (ours) or what the source has "
-            "(theirs). A conflict that this side can't resolve remains.",
+            "How to resolve all other conflicts.",
             one_of=["ours", "theirs"],
         ),
-        field("dry_run", "Only report what would happen; write nothing.", "Bool", default=False),
+        field("dry_run", "Only report what would happen.", "Bool", default=False),
+        field("after", "With dry_run: only conflicts after this id.", max_length=200),
         MESSAGE,
         EXPECTED_HEAD,
         IDEMPOTENCY_KEY,
     ),
+    controls=(MAX_CHARS,),
     shapes=(_RESOLUTION,),
     output=shown(
         outcome=STRING,
@@ -358,6 +410,7 @@ BRANCH_MERGE: Final = Builtin(
             "With conflicts: resolutions for all of them.",
         ),
         unused=said(listed(STRING), "Resolutions of conflicts that did not occur."),
+        optional=CONTINUED,
     ),
     hints=WRITER,
     action="BranchMerge",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, cast
 
 import msgspec
 
 from trails.engine.session.context import GraphContext
-from trails.model.history import Commit, CommitDetail, CommitPage
+from trails.model.history import Commit, CommitDetail, CommitPage, Difference
+from trails.model.nodes import split_handle
+from trails.model.uris import InstanceAddress, ReadPoint, format_address
+from trails.projections.tools import MAX_CHARS
+from trails.request.answers import CONTINUED
 from trails.request.builtins.branches import versions_of
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -23,6 +29,7 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.fitting import Call, Page, Path, read_field
 
 _COMMIT: Final = shown(
     commit=said(STRING, "Its id; use it as snapshot to read the graph as it was then."),
@@ -53,11 +60,15 @@ def _shown(commit: Commit) -> dict[str, object]:
 
 def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
     page = _list_record(tool, ctx, **given)
-    body: dict[str, object] = {"commits": [_shown(each) for each in page.commits]}
-    if page.next is not None:
-        said = {name: value for name, value in given.items() if value is not None}
-        body["next"] = {"tool": "commit_list", "arguments": {**said, "after": page.next}}
-    return body
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at < len(page.commits):
+            # The cursor after fewer commits is that of a shorter page.
+            shorter = _list_record(tool, ctx, **{**given, "limit": at}) if at else None
+            return {"after": given["after"] if shorter is None else shorter.next}
+        return None if page.next is None else {"after": page.next}
+
+    return Page({"commits": [_shown(each) for each in page.commits]}, "commits", changes)
 
 
 def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitPage:
@@ -80,33 +91,75 @@ class _Page(msgspec.Struct, frozen=True):
     limit: int
 
 
-def _get(tool: ToolContext, ctx: GraphContext, commit: str, limit: int) -> object:
-    found = _get_record(tool, ctx, commit, limit)
-    change = found.difference
-    body: dict[str, object] = {
-        **_shown(found.commit),
-        "created": change.created,
-        "updated": change.updated,
-        "deleted": change.deleted,
-        "changes": msgspec.to_builtins(change.changes),
-        "truncated": change.truncated,
+def _get(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    found = _get_record(tool, ctx, **given)
+    commit = found.commit
+    places = ReadPoint(commit=commit.first_parent), ReadPoint(commit=commit.id)
+    return _changed(found.difference, places, _shown(commit), {"commit": commit.id}, given["after"])
+
+
+def _changed(
+    difference: Difference,
+    places: tuple[ReadPoint, ReadPoint],
+    head: Mapping[str, object],
+    pinned: Mapping[str, object],
+    after: object,
+) -> Page:
+    """Changed nodes as a page; ``pinned`` are the commits that the next call names."""
+    shown = difference.changes
+    total = difference.created + difference.updated + difference.deleted
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at < len(shown) or (difference.truncated and shown):
+            return {**pinned, "after": shown[at - 1].handle if at else after}
+        return None
+
+    body = {
+        **head,
+        "created": difference.created,
+        "updated": difference.updated,
+        "deleted": difference.deleted,
+        "truncated": difference.truncated,
+        "changes": msgspec.to_builtins(shown),
     }
-    if change.truncated:
-        total = change.created + change.updated + change.deleted
-        body["notice"] = (
-            f"{len(change.changes)} of {total} changed nodes are shown; ask again with a higher "
-            f"limit ({_MOST} at most)"
-        )
-    return body
+    if difference.truncated and not shown:
+        body["notice"] = f"the {total} changes are too many to be listed"
+    return Page(body, "changes", changes, total, locate=partial(_locate, places))
 
 
-def _get_record(tool: ToolContext, ctx: GraphContext, commit: str, limit: int) -> CommitDetail:
-    return versions_of(tool, ctx).commit(commit, limit=limit)
+def _locate(
+    places: tuple[ReadPoint, ReadPoint], item: Mapping[str, object], path: Path, shown: int
+) -> Call | None:
+    """The field of a changed node that a long text was or is the value of."""
+    if len(path) != 3 or path[2] not in {"before", "after"}:
+        return None
+    fields = cast(Sequence[Mapping[str, object]], item["fields"])
+    type_name, identifier = split_handle(str(item["handle"]))
+    address = InstanceAddress(type_name, identifier, places[path[2] == "after"])
+    return read_field(format_address(address), str(fields[int(path[1])]["field"]), shown)
+
+
+def _get_record(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitDetail:
+    wanted = msgspec.convert(given, _Changes)
+    return versions_of(tool, ctx).commit(wanted.commit, limit=wanted.limit, after=wanted.after)
+
+
+class _Changes(msgspec.Struct, frozen=True):
+    commit: str
+    limit: int
+    after: str | None
 
 
 def _diff(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    start, end = str(given["from"]), str(given["to"])
-    return versions_of(tool, ctx).diff(start, end, limit=cast(int, given["limit"]))
+    found = _diff_record(tool, ctx, **given)
+    places = ReadPoint(commit=found.start), ReadPoint(commit=found.end)
+    ends = {"start": found.start, "end": found.end}
+    return _changed(found, places, ends, {"from": found.start, "to": found.end}, given["after"])
+
+
+def _diff_record(tool: ToolContext, ctx: GraphContext, **given: object) -> Difference:
+    start, end, after = str(given["from"]), str(given["to"]), cast(str | None, given["after"])
+    return versions_of(tool, ctx).diff(start, end, limit=cast(int, given["limit"]), after=after)
 
 
 _MOST: Final = 10_000
@@ -116,34 +169,24 @@ COMMIT_LIST: Final = Builtin(
     title="List commits",
     description=(
         "List commits, newest first: who changed the graph, when and why. Filter by branch, by "
-        "actor, or by node (an IRI or handle like TypeName/its-id) to see one node's history. "
-        "If there are more than limit, the result has next with the tool and the exact arguments "
-        "of the call that continues. For what a commit changed use commit_get."
+        "actor, or by node (an IRI or TypeName/its-id) to see one node's history. For what a "
+        "commit changed use commit_get."
     ),
     fields=(
         field(
             "branch",
-            "A branch or commit id; its history is listed.",
+            "A branch or commit.",
             default="main",
             max_length=100,
         ),
-        field("all_branches", "List the commits of all branches instead.", "Bool", default=False),
-        field("actor", "Only commits of this actor.", max_length=256),
-        field("node", "Only commits that changed this node.", max_length=2000),
-        field("after", "The cursor in next of the previous result.", max_length=100_000),
-        field(
-            "limit", "Maximum number of commits.", "Int", default=50, min_value=1, max_value=1000
-        ),
+        field("all_branches", "Of all branches instead.", "Bool", default=False),
+        field("actor", "Only of this actor.", max_length=256),
+        field("node", "Only those that changed this node.", max_length=2000),
+        field("after", "From next of the page before.", max_length=100_000),
+        field("limit", "The most to list.", "Int", default=50, min_value=1, max_value=1000),
     ),
-    output=shown(
-        commits=listed(_COMMIT),
-        optional={
-            "next": said(
-                shown(tool=STRING, arguments={"type": "object"}),
-                "The call that continues; absent at the end.",
-            )
-        },
-    ),
+    controls=(MAX_CHARS,),
+    output=shown(commits=listed(_COMMIT), optional=CONTINUED),
     hints=READER,
     action="Read",
     run=_list,
@@ -157,21 +200,27 @@ COMMIT_GET: Final = Builtin(
     title="Get a commit",
     description=(
         "Show one commit: who made it, when and why, and what it changed, node by node and field "
-        "by field, each with the value before and after. Takes the id of a commit (or the first "
-        "characters of one) or the name of a branch for its newest. If there are more changed "
-        "nodes than limit, truncated is true and notice says how to see more."
+        "by field, each with the value before and after."
     ),
     fields=(
-        field("commit", "A commit id or a branch.", required=True, min_length=1, max_length=100),
+        field(
+            "commit",
+            "An id, the start of one, or a branch.",
+            required=True,
+            min_length=1,
+            max_length=100,
+        ),
         field(
             "limit",
-            "Maximum number of changed nodes to show.",
+            "Most nodes to show.",
             "Int",
             default=200,
             min_value=1,
             max_value=_MOST,
         ),
+        field("after", "Only nodes after this handle.", max_length=2000),
     ),
+    controls=(MAX_CHARS,),
     output=shown(
         commit=STRING,
         branch=STRING,
@@ -193,7 +242,7 @@ COMMIT_GET: Final = Builtin(
             )
         ),
         truncated=BOOLEAN,
-        optional={"notice": STRING},
+        optional={"notice": STRING, **CONTINUED},
     ),
     hints=READER,
     action="Read",
@@ -218,11 +267,14 @@ GRAPH_DIFF: Final = Builtin(
             min_value=1,
             max_value=_MOST,
         ),
+        field("after", "Only nodes after this handle.", max_length=2000),
     ),
+    controls=(MAX_CHARS,),
     output={"type": "object"},
     hints=READER,
     action="Read",
     run=_diff,
+    record=_diff_record,
     offered="never",
     routes=(Route("GET", "diff"), Route("GET", "branches/{to}/diff", {"from": "main"})),
     command="diff",

@@ -182,18 +182,15 @@ def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
     return {**schema, "description": description}
 
 
-MESSAGE: Final = field("message", "The commit message: why this is changed.", max_length=10_000)
+MESSAGE: Final = field("message", "Why this is changed.", max_length=10_000)
 EXPECTED_HEAD: Final = field(
     "expected_head",
-    "The commit id that you believe the branch is at (from graph_snapshot or an earlier result). "
-    "If the branch has moved since, nothing is written and you get a conflict error.",
+    "Refuse if the branch is not at this commit.",
     max_length=100,
 )
 IDEMPOTENCY_KEY: Final = field(
     "idempotency_key",
-    "A text of your choice that identifies this change. The same call sent again with the same "
-    "key writes nothing and returns the first outcome, so that a retry is safe; another call "
-    "with it is a conflict.",
+    "A retry with the same key returns the first outcome.",
     min_length=1,
     max_length=200,
 )

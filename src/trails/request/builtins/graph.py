@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, cast
+
+from msgspec.structs import replace
 
 from trails.authoring.capabilities import Context, meta_capability
 from trails.engine.graph.graph import MAIN
@@ -13,8 +17,10 @@ from trails.engine.session.context import GraphContext
 from trails.errors import NotFoundError
 from trails.model.history import GENESIS
 from trails.model.names import suggest
-from trails.projections.documents import project_schema
-from trails.projections.tools import BRANCH, SNAPSHOT
+from trails.model.types import Schema
+from trails.projections.documents import project_outline, project_schema
+from trails.projections.tools import BRANCH, MAX_CHARS, SNAPSHOT
+from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
     INTEGER,
     MAYBE_STRING,
@@ -28,33 +34,66 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.fitting import Page
 
 
-def _schema(tool: ToolContext, ctx: GraphContext, type: str | None) -> object:
+def _schema(
+    tool: ToolContext, ctx: GraphContext, types: Sequence[str], after: str | None
+) -> object:
     del tool
+    schema = ctx.kg.schema
+    if types:
+        return _described(ctx, _named(schema, types))
+    whole = _described(ctx, [each.name for each in schema.types])
+    outlined = partial(_outlined, ctx, after)
+    return outlined() if after is not None else replace(whole, shorter=outlined)
+
+
+def _named(schema: Schema, types: Sequence[str]) -> list[str]:
+    known = schema.by_name
+    for name in types:
+        if name not in known:
+            hint = suggest(name, known) if known else "this graph has none"
+            raise NotFoundError(f"there is no type {name[:100]!r}; {hint}", type=name[:100])
+    return list(dict.fromkeys(types))
+
+
+def _described(ctx: GraphContext, names: Sequence[str]) -> Page:
+    """Some types with everything that is known of them."""
     document = project_schema(ctx.kg.schema, ctx.names)
-    if type is None:
-        return document
-    known = ctx.kg.schema.by_name
-    if type not in known:
-        hint = suggest(type, known) if known else "this graph has none"
-        raise NotFoundError(f"there is no type {type[:100]!r}; {hint}", type=type[:100])
-    types = document["types"]
-    assert isinstance(types, list)  # noqa: S101 - it is made so
-    return {**document, "types": [each for each in types if each["type"] == type]}
+    found = {each["type"]: each for each in cast(list[Mapping[str, object]], document["types"])}
+    body = {**document, "types": [found[name] for name in names]}
+    return Page(body, "types", lambda at: {"types": names[at:]} if at < len(names) else None)
+
+
+def _outlined(ctx: GraphContext, after: str | None) -> Page:
+    """All types with the names and kinds of their fields."""
+    document = project_outline(ctx.kg.schema, ctx.names)
+    every = cast(list[Mapping[str, object]], document["types"])
+    found = [each for each in every if after is None or str(each["type"]) > after]
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        return None if at >= len(found) else {"after": found[at - 1]["type"] if at else after}
+
+    notice = 'an outline, because all is too long for one answer; pass types, like ["TypeName"], '
+    notice += "for constraints, descriptions and IRIs of fields"
+    body = {**document, "notice": notice, "types": found}
+    return Page(body, "types", changes, len(every))
 
 
 SCHEMA_GET: Final = Builtin(
     name="schema_get",
     title="Get the schema",
     description=(
-        "Describe the types of this graph: for each its fields with their kinds and constraints "
-        "(as JSON Schema), its key, what it extends, what an edge type joins, and the IRIs that "
-        "SPARQL needs. Read it before you write data or a query. Pass type, like "
-        '{"type": "TypeName"}, to get one type only; leave it out to get all.'
+        "Describe the types: fields with kinds and constraints (JSON Schema), key, what a type "
+        "extends or joins, and the IRIs for SPARQL. Read it before you write data or a query. "
+        "Without types, a large schema is an outline of names, kinds and descriptions."
     ),
-    fields=(field("type", "The name of one type, as graph_snapshot lists them.", max_length=100),),
-    controls=(BRANCH, SNAPSHOT),
+    fields=(
+        field("types", "Names of types.", many=True, max_count=1000),
+        field("after", "Only those after this one.", max_length=100),
+    ),
+    controls=(BRANCH, SNAPSHOT, MAX_CHARS),
     output=shown(
         base_iri=said(STRING, "Instances are <base_iri>/<Type>/<id>."),
         vocabulary=said(STRING, "The IRI of the empty prefix in SPARQL."),
@@ -68,6 +107,7 @@ SCHEMA_GET: Final = Builtin(
                 schema=said({"type": "object"}, "JSON Schema of an instance's fields."),
             )
         ),
+        optional={"notice": STRING, **CONTINUED},
     ),
     hints=READER,
     action="Read",
@@ -76,10 +116,15 @@ SCHEMA_GET: Final = Builtin(
 )
 
 
-def _snapshot(tool: ToolContext, ctx: GraphContext) -> object:
+def _snapshot(tool: ToolContext, ctx: GraphContext, after: str | None) -> object:
     del tool
     schema, counts = ctx.kg.schema, ctx.kg.counts()
-    return {
+    types = [each for each in schema.types if after is None or each.name > after]
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        return None if at >= len(types) else {"after": types[at - 1].name if at else after}
+
+    body = {
         "graph": ctx.graph,
         "branch": ctx.branch or None,
         "snapshot": ctx.snapshot,
@@ -88,22 +133,22 @@ def _snapshot(tool: ToolContext, ctx: GraphContext) -> object:
         "nodes": sum(counts[each.name] for each in schema.types if each.extends is None),
         "types": [
             {"type": each.name, "count": counts[each.name], "description": each.description}
-            for each in schema.types
+            for each in types
         ],
     }
+    return Page(body, "types", changes, len(schema.types))
 
 
 GRAPH_SNAPSHOT: Final = Builtin(
     name="graph_snapshot",
     title="Graph snapshot",
     description=(
-        "Get an overview of the graph: how many instances of each type, which commit it is at, "
-        "and the digest of its schema. Use it first, and before a write to get the head to pass "
-        "as expected_head. With branch it shows that branch, with snapshot (a commit id from "
-        "commit_list) the past. Counts of a type include the types that extend it. For the "
-        "fields of a type use schema_get."
+        "Get an overview: how many instances of each type (including those of types that extend "
+        "it), which commit the branch is at, and the digest of the schema. Use it first, and "
+        "to get the head for expected_head."
     ),
-    controls=(BRANCH, SNAPSHOT),
+    fields=(field("after", "Only those after this one.", max_length=100),),
+    controls=(BRANCH, SNAPSHOT, MAX_CHARS),
     output=shown(
         graph=STRING,
         branch=said(MAYBE_STRING, "The branch; null at a past commit."),
@@ -112,6 +157,7 @@ GRAPH_SNAPSHOT: Final = Builtin(
         schema=said(STRING, "The digest of the types."),
         nodes=said(INTEGER, "The total number of instances."),
         types=listed(shown(type=STRING, count=INTEGER, description=STRING)),
+        optional=CONTINUED,
     ),
     hints=READER,
     action="Read",
@@ -135,12 +181,8 @@ GRAPH_HEALTH: Final = Builtin(
     name="graph_health",
     title="Graph health",
     description=(
-        "Check whether this knowledge graph serves requests. Takes no arguments. Returns status "
-        "('ok'; 'read_only' when nothing can be written; 'behind' when the log has lost data "
-        "and can only be read), the project and graph that you are talking to, the server's "
-        "version, and head, the id of the newest commit on main (empty before the first, or if "
-        "you may not read main). Cheap; use it to check the connection. For counts and types "
-        "use graph_snapshot."
+        "Check whether this graph serves requests. Returns status ('ok'; 'read_only' when nothing "
+        "can be written; 'behind' when the log has lost data), names, version, and head of main."
     ),
     output=shown(
         status={"type": "string", "enum": ["ok", "read_only", "behind"]},

@@ -5,8 +5,9 @@ Stored queries as two tools, for graphs that have too many for a tool each.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, cast
 
 import msgspec
@@ -21,10 +22,19 @@ from trails.model.kinds import KINDS, Iri, Kind, KindError
 from trails.model.names import suggest
 from trails.model.results import QueryAnswer
 from trails.model.texts import read_texts
+from trails.model.uris import InstanceAddress, ReadPoint, format_address
 from trails.projections.json_schema import TypeLookup
-from trails.projections.tools import BRANCH, SNAPSHOT, project_query_input
+from trails.projections.tools import BRANCH, MAX_CHARS, OFFSET, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
-from trails.request.answers import ANSWER, CHANGED, near_name, plain_rows, show_answer, show_change
+from trails.request.answers import (
+    ANSWER,
+    CHANGED,
+    CONTINUED,
+    near_name,
+    plain_rows,
+    show_answer,
+    show_change,
+)
 from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
     BOOLEAN,
@@ -40,18 +50,52 @@ from trails.request.builtins.declare import (
     shown,
 )
 from trails.request.entries import activity_kind, of_query
+from trails.request.fitting import Call, Page, Path, read_field
 
 
 def _query(
     tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
 ) -> object:
-    return show_answer(tool.service.ask(ctx, query, _bound(params)))
+    bound = _bound(params)
+    return _pinned(ctx, lambda there: tool.service.ask(there, query, bound))
 
 
 def _query_record(
     tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
 ) -> object:
     return _plain(tool.service.ask(ctx, query, _bound(params)))
+
+
+def _pinned(ctx: GraphContext, ask: Callable[[GraphContext], QueryAnswer]) -> Page:
+    """The rows of a query; the calls that continue read at the commit where it was run."""
+    commit = ctx.checkout.head.commit
+    page = show_answer(ask(ctx), commit, partial(_locate, ctx, commit))
+    if commit == ctx.checkout.head.commit:
+        return page
+
+    def again() -> Page:
+        # A commit came in between, and which of the two was read is not known.
+        there = ctx.at(commit)
+        return show_answer(ask(there), commit, partial(_locate, there, commit))
+
+    return msgspec.structs.replace(page, shorter=again)
+
+
+def _locate(
+    ctx: GraphContext, commit: str, row: Mapping[str, object], path: Path, shown: int
+) -> Call | None:
+    """The field that holds a long text of a row: of a node in the row, with that very value."""
+    text = row[str(path[0])] if len(path) == 1 else None
+    for value in row.values():
+        handle = ctx.names.parse_node(value) if isinstance(value, str) else None
+        state = None if handle is None else ctx.kg.find_by_id(*handle)
+        if state is None:
+            continue
+        for name, held in state.values.items():
+            if held == text:
+                address = InstanceAddress(state.type, state.id, ReadPoint(commit=commit))
+                return read_field(format_address(address), name, shown)
+    return None
 
 
 def _plain(answer: QueryAnswer) -> QueryAnswer:
@@ -95,28 +139,22 @@ GRAPH_QUERY: Final = Builtin(
     name="graph_query",
     title="Query with SPARQL",
     description=(
-        "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE) and get the rows. The "
-        "empty prefix stands for this graph's own classes and fields, so no PREFIX line is "
-        "needed: 'SELECT ?x ?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } "
-        'LIMIT 20\' with params {"value": "…"}. rdf:, rdfs:, xsd:, owl: and skos: are declared '
-        "too, and <TypeName/id> is an instance. Call schema_get first to learn classes and "
-        "fields. Pass values in params, never concatenated into the text. Only reads; SERVICE "
-        "and FROM are not available; time, memory and rows are limited. Returns columns and "
-        "rows; when rows were cut off, truncated is true and notice says how to go on; notice "
-        "also names what in the text can't match anything."
+        "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE). The empty prefix has this "
+        "graph's classes and fields (see schema_get), <TypeName/id> is an instance: 'SELECT ?x "
+        "?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } LIMIT 20' with "
+        'params {"value": "…"}; never put values into the text. Only reads; no SERVICE or FROM. '
+        "Returns columns and rows; notice names what in the text can't match anything."
     ),
     fields=(
         field("query", "The SPARQL text.", required=True, min_length=1),
         field(
             "params",
-            "Values for $name in the text, by name: texts, numbers, truth values, "
-            '{"@id": "TypeName/its-id"} for a node, {"@id": "<iri>"} for an IRI, or '
-            '{"@value": "2026-03-01", "@type": '
-            '"http://www.w3.org/2001/XMLSchema#date"} for a date.',
+            'Values for $name: texts, numbers, booleans, {"@id": "TypeName/its-id"} or an IRI, '
+            'or {"@value": "2026-03-01", "@type": "http://www.w3.org/2001/XMLSchema#date"}.',
             "Map",
         ),
     ),
-    controls=(BRANCH, SNAPSHOT),
+    controls=(BRANCH, SNAPSHOT, OFFSET, MAX_CHARS),
     output=ANSWER,
     hints=READER,
     action="Read",
@@ -141,15 +179,25 @@ def _admitted(ctx: GraphContext, known: Mapping[str, StoredQuery]) -> Mapping[st
     return {name: query for name, query in known.items() if rights.passes(of_query(query))}
 
 
-def _list(tool: ToolContext, ctx: GraphContext, filter: str | None, detail_level: str) -> object:
+def _list(
+    tool: ToolContext, ctx: GraphContext, filter: str | None, detail_level: str, after: str | None
+) -> object:
     del tool
-    wanted = (filter or "").casefold()
+    wanted, known = (filter or "").casefold(), _admitted(ctx, exposed(ctx.registry))
     found = [
-        query
-        for query in _admitted(ctx, exposed(ctx.registry)).values()
-        if wanted in query.name.casefold() or wanted in query.description.casefold()
+        known[name]
+        for name in sorted(known)
+        if wanted in name.casefold() or wanted in known[name].description.casefold()
     ]
-    return {"queries": [_shown(each, ctx.declared, detail_level) for each in found]}
+    rest = [each for each in found if after is None or each.name > after]
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at >= len(rest):
+            return None
+        return {"after": rest[at - 1].name if at else after}
+
+    shown = [_shown(each, ctx.declared, detail_level) for each in rest]
+    return Page({"queries": shown}, "queries", changes, len(found))
 
 
 def _list_record(tool: ToolContext, ctx: GraphContext) -> object:
@@ -171,20 +219,21 @@ def _shown(query: StoredQuery, declared: TypeLookup, detail: str) -> dict[str, o
 
 def run_stored(tool: ToolContext, query: StoredQuery, ctx: GraphContext, params: object) -> object:
     """Run a stored query with checked parameters, and show what came of it."""
-    service = tool.service
-    return _show(run_query(service.graph, service.untrusted, ctx, query, params))
-
-
-def _show(found: QueryAnswer | str | None) -> object:
-    return show_answer(found) if isinstance(found, QueryAnswer) else show_change(found)
+    run = partial(run_query, tool.service.graph, tool.service.untrusted)
+    if query.mutation:
+        return show_change(cast(str | None, run(ctx, query, params)))
+    return _pinned(ctx, lambda there: cast(QueryAnswer, run(there, query, params)))
 
 
 def _run(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
-    return _show(_run_by_name(tool, ctx, exposed(ctx.registry), name, params))
+    query, given = _find_by_name(tool, ctx, exposed(ctx.registry), name, params)
+    return run_stored(tool, query, ctx, given)
 
 
 def _run_record(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
-    found = _run_by_name(tool, ctx, ctx.registry.queries, name, params)
+    query, given = _find_by_name(tool, ctx, ctx.registry.queries, name, params)
+    service = tool.service
+    found = run_query(service.graph, service.untrusted, ctx, query, given)
     return _plain(found) if isinstance(found, QueryAnswer) else {"commit": found}
 
 
@@ -202,14 +251,14 @@ def _run_link(tool: ToolContext, ctx: GraphContext, name: str, params: object) -
     return _run_record(tool, ctx, name, read)
 
 
-def _run_by_name(
+def _find_by_name(
     tool: ToolContext,
     ctx: GraphContext,
     known: Mapping[str, StoredQuery],
     name: str,
     params: object,
-) -> QueryAnswer | str | None:
-    """Run one of some stored queries: its answer, or the commit of one that changes data."""
+) -> tuple[StoredQuery, object]:
+    """One of some stored queries, and its checked parameters."""
     admitted = _admitted(ctx, known)
     query = admitted.get(name)
     if query is None:
@@ -222,9 +271,7 @@ def _run_by_name(
     if ctx.call is not None:
         ctx.call.name, ctx.call.kind = query.name, activity_kind(query)
     checks = checks_of(ctx.registry, ctx.declared)
-    given = checks.of_query(query).prepare(ctx, {"params": params})
-    service = tool.service
-    return run_query(service.graph, service.untrusted, ctx, query, given["params"])
+    return query, checks.of_query(query).prepare(ctx, {"params": params})["params"]
 
 
 def query_by_name(
@@ -260,8 +307,11 @@ STORED_QUERY_LIST: Final = Builtin(
             default="summary",
             one_of=["names", "summary", "full"],
         ),
+        field("after", "Only names after this one.", max_length=200),
     ),
+    controls=(MAX_CHARS,),
     output=shown(
+        optional=CONTINUED,
         queries=listed(
             shown(
                 name=STRING,
@@ -272,7 +322,7 @@ STORED_QUERY_LIST: Final = Builtin(
                     "columns": listed(STRING),
                 },
             )
-        )
+        ),
     ),
     hints=READER,
     action="InvokeQuery",
@@ -294,7 +344,7 @@ STORED_QUERY_RUN: Final = Builtin(
         field("name", "The query.", required=True, min_length=1, max_length=200),
         field("params", "Its parameters, by name.", "Map"),
     ),
-    controls=(BRANCH, SNAPSHOT),
+    controls=(BRANCH, SNAPSHOT, OFFSET, MAX_CHARS),
     output={
         "type": "object",
         "anyOf": [
@@ -313,6 +363,7 @@ _replace = msgspec.structs.replace
 _LIST_ALL: Final = _replace(
     STORED_QUERY_LIST,
     fields=(),
+    controls=(),
     record=_list_record,
     offered="never",
     routes=(Route("GET", "queries"),),
@@ -322,6 +373,7 @@ _LIST_ALL: Final = _replace(
 _RUN_LINK: Final = _replace(
     STORED_QUERY_RUN,
     name="stored_query_link",
+    controls=(BRANCH, SNAPSHOT),
     record=_run_link,
     offered="never",
     routes=(Route("GET", "queries/{name}", gathers="params"),),

@@ -31,6 +31,7 @@ from trails.engine.evidence.values import BoundedValues, bounded_values, size_of
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import Order, Selection
+from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import TypeDescriptor
 from trails.model.uris import parse_clause
 from trails.request.builtins.declare import (
@@ -48,7 +49,6 @@ from trails.request.builtins.declare import (
 )
 from trails.request.resources.contents import condition_of
 
-MAX_CHARS: Final = 32_768
 _LEAST: Final = 16
 
 _RECORD: Final = field(
@@ -59,17 +59,15 @@ _RECORD: Final = field(
     max_length=8192,
 )
 _TYPE: Final = field("type", "The type, if record is a bare key.", max_length=100)
-_BRANCH: Final = field("branch", "The branch; main when left out.", max_length=100)
-_SNAPSHOT: Final = field("snapshot", "A past commit, instead of a branch.", max_length=100)
-_BOUND: Final = field(
-    "max_chars",
-    "The most characters of the answer.",
-    "Int",
-    default=MAX_CHARS,
-    min_value=1000,
-    max_value=1_000_000,
-)
+_BRANCH: Final = field("branch", "", max_length=100)
+_SNAPSHOT: Final = field("snapshot", "", max_length=100)
+_BOUND: Final = field("max_chars", "", "Int", min_value=LEAST_CHARS, max_value=MOST_CHARS)
 _CALL: Final = said({"type": "object"}, "The exact call: tool and arguments.")
+
+
+def _most(tool: ToolContext, given: int | None) -> int:
+    """The most characters of an answer: as many as the call says, or the settings."""
+    return tool.options.max_chars if given is None else given
 
 
 def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dict[str, object]:
@@ -85,12 +83,10 @@ def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dic
 # --- one field ---------------------------------------------------------------------------
 
 
-def _read(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
-    request = _request(given)
-    room = min(request.length, max_chars)
-    return read_field(
-        tool.service, ctx, request, lambda found: _fit(found.document, room, max_chars)
-    )
+def _read(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
+    request, most = _request({**given, "max_chars": max_chars}), _most(tool, max_chars)
+    room = min(request.length, most)
+    return read_field(tool.service, ctx, request, lambda found: _fit(found.document, room, most))
 
 
 def _read_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
@@ -110,9 +106,8 @@ READ_RECORD_FIELD: Final = Builtin(
     title="Read a field",
     description=(
         "Read a window of one field's text, exactly as stored: from offset on, around a match of "
-        "query, or where cursor goes on. Offsets count characters. The answer has the text, its "
-        "range (start, end, total), complete, matches, and next and previous: calls that are "
-        "ready to send and stay on the same commit. Values that are not text are read as JSON."
+        "query, or where cursor goes on. Offsets count characters. next and previous are calls "
+        "that stay on the same commit. Values that are not text are read as JSON."
     ),
     fields=(
         _RECORD,
@@ -120,11 +115,11 @@ READ_RECORD_FIELD: Final = Builtin(
         _TYPE,
         field("item", "Of a list: which item, from 0.", "Int", min_value=0),
         field("path", "Of JSON: a JSON pointer, like /a/0.", max_length=2000),
-        field("offset", "Where to begin; 0 when left out.", "Int", min_value=0),
+        field("offset", "Where to begin.", "Int", min_value=0),
         field("cursor", "From next or previous.", max_length=2000),
-        field("query", "Words to find in the text; marks matches.", max_length=2000),
-        field("match", "Begin before this match, from 1.", "Int", min_value=1),
-        field("before", "Characters before offset or match.", "Int", min_value=0),
+        field("query", "Words to find.", max_length=2000),
+        field("match", "Which match, from 1.", "Int", min_value=1),
+        field("before", "Characters before it.", "Int", min_value=0),
         field(
             "length",
             "Characters of text.",
@@ -192,7 +187,7 @@ def _get(
     ctx: GraphContext,
     record: str,
     fields: Sequence[str],
-    max_chars: int,
+    max_chars: int | None,
     type: str | None,
     branch: str | None,
     snapshot: str | None,
@@ -215,7 +210,8 @@ def _get(
             **_left_out(values),
         }
 
-    return _fit(make, max_chars, max_chars)
+    most = _most(tool, max_chars)
+    return _fit(make, most, most)
 
 
 def _left_out(found: BoundedValues) -> dict[str, object]:
@@ -230,8 +226,8 @@ NODE_GET: Final = Builtin(
     title="Get a record",
     description=(
         "Get one record: its title and the values of its fields, or of those in fields. References "
-        "are ids of other records, which every reading tool takes. If long values do not fit, "
-        "left_out lists how much of each is shown, with the exact call that reads the rest."
+        "are ids of other records. left_out lists long values that are not shown whole, each with "
+        "the call that reads the rest."
     ),
     fields=(
         _RECORD,
@@ -257,7 +253,7 @@ NODE_GET: Final = Builtin(
 )
 
 
-def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int) -> object:
+def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int | None) -> object:
     found = _open(tool, ctx, id, None, None, argument="id")
     cursors = Cursors(tool.service.graph)
 
@@ -277,7 +273,8 @@ def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int) -> obj
             **_left_out(values),
         }
 
-    return _fit(make, max_chars, max_chars)
+    most = _most(tool, max_chars)
+    return _fit(make, most, most)
 
 
 def _prose(found: BoundedValues) -> str:
@@ -305,8 +302,7 @@ FETCH: Final = Builtin(
     title="Fetch a record",
     description=(
         "Fetch one record by its id, as search and node_list show it, as a text to read: a line "
-        "for each field. If long values do not fit, left_out lists how much of each is shown, with "
-        "the exact call that reads the rest."
+        "for each field. left_out lists long values that are not shown whole."
     ),
     fields=(
         field("id", "trails://kg/Type/id, the IRI, or Type/id.", required=True, max_length=8192),
@@ -334,11 +330,12 @@ _SHARE: Final = 8
 _LEAST_VALUES: Final = 400
 
 
-def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
+def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
     wanted = msgspec.convert(given, _Wanted)
     page = list_records(tool.service, ctx, wanted.request())
     cursors = Cursors(tool.service.graph)
-    share = max(_LEAST_VALUES, max_chars // _SHARE)
+    most = _most(tool, max_chars)
+    share = max(_LEAST_VALUES, most // _SHARE)
     items = [_item(each, wanted.fields, share, cursors) for each in page.records]
 
     def make(shown: int) -> dict[str, object]:
@@ -348,9 +345,8 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object)
         body["records"] = items[:shown]
         cursor = page.cursor(cursors, shown)
         if cursor is not None:
-            bound = {} if max_chars == MAX_CHARS else {"max_chars": max_chars}
-            arguments = {name: each for name, each in given.items() if each not in (None, [], ())}
-            arguments |= bound
+            asked = {**given, "max_chars": max_chars}
+            arguments = {name: each for name, each in asked.items() if each not in (None, [], ())}
             body["next"] = {"tool": LIST_RECORDS, "arguments": {**arguments, "cursor": cursor}}
             body["expires"] = expiry(time() + LIFETIME)
         return body
@@ -359,9 +355,9 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object)
     while True:
         body = make(shown)
         size = size_of(body)
-        if size <= max_chars or shown <= 1:
+        if size <= most or shown <= 1:
             return body
-        shown = max(1, min(shown - 1, shown * max_chars // size))
+        shown = max(1, min(shown - 1, shown * most // size))
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -425,8 +421,8 @@ NODE_LIST: Final = Builtin(
     description=(
         "List the records of a type (and of types that extend it): ids and titles, and the values "
         'of fields. where keeps those with one value: "status=open". order is a field, with - '
-        "before it for descending. If there are more, next is the call that continues; all pages "
-        "are of one commit. Read a record with node_get or fetch."
+        "before it for descending. All pages are of one commit. Read a record with node_get or "
+        "fetch."
     ),
     fields=(
         field("type", "The type.", required=True, min_length=1, max_length=100),

@@ -15,7 +15,8 @@ from trails.engine.transfer.formats import FORMATS
 from trails.errors import FieldError, ValidationError
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
 from trails.model.writes import Applied, LoadRequest, LoadResult, Mode, Mutation
-from trails.projections.tools import BRANCH
+from trails.projections.tools import BRANCH, MAX_CHARS
+from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
     BOOLEAN,
     EXPECTED_HEAD,
@@ -33,6 +34,7 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.fitting import Call, Page
 
 
 def _mutate_record(
@@ -58,7 +60,7 @@ def _mutate_record(
 
 def _mutate(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
     done = _mutate_record(tool, ctx, **given)  # type: ignore[arg-type]
-    return {
+    body = {
         "commit": done.commit,
         "changed": done.commit is not None and not done.replayed,
         "replayed": done.replayed,
@@ -67,6 +69,14 @@ def _mutate(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
             for each in done.applied
         ],
     }
+
+    def changes(at: int) -> Call | None:
+        """All were applied; what they changed is in the commit."""
+        if at >= len(done.applied) or done.commit is None:
+            return None
+        return Call("commit_get", {"commit": done.commit})
+
+    return Page(body, "applied", changes)
 
 
 def _address(ctx: GraphContext, node: Applied) -> str:
@@ -80,36 +90,33 @@ GRAPH_MUTATE: Final = Builtin(
     name="graph_mutate",
     title="Change the graph",
     description=(
-        "Change data in one commit: all of it, or, when anything breaks a rule of the schema, "
-        "nothing. Give operations, a list like "
+        "Change data in one commit, or, if anything breaks a rule, nothing. Give operations, like "
         '[{"op": "create", "type": "TypeName", "data": {"a_field": "…", "another": 7}}, '
         '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
-        '{"op": "delete", "type": "TypeName", "id": "its-id"}] (schema_get has the names of types '
-        "and fields; op is create, update, upsert or delete; a field set to null is removed; "
-        "references are IRIs or ids), or give update, a SPARQL Update text. Prefer a tool made for "
-        "the task where there is one. Returns the commit (null when nothing changed) and the nodes "
-        "that were touched. A violation lists every broken field at once."
+        '{"op": "delete", "type": "TypeName", "id": "its-id"}] (or upsert; null removes a field; '
+        "references are IRIs or ids), or update, a SPARQL Update text. Prefer a tool made for the "
+        "task. Returns the commit and the nodes that were touched."
     ),
     fields=(
         field(
             "operations",
-            "Typed operations, taken in order: objects with op, type, id or iri, and data; a "
-            "delete may say cascade.",
+            "With op, type, id or iri, and data; delete may say cascade.",
             "Map",
             many=True,
             max_count=10_000,
         ),
-        field("update", "A SPARQL Update text, instead of operations.", min_length=1),
+        field("update", "SPARQL Update, instead of operations.", min_length=1),
         MESSAGE,
         EXPECTED_HEAD,
         IDEMPOTENCY_KEY,
     ),
-    controls=(BRANCH,),
+    controls=(BRANCH, MAX_CHARS),
     output=shown(
         commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
         changed=BOOLEAN,
         replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
         applied=listed(shown(op=STRING, type=STRING, id=STRING, iri=STRING)),
+        optional=CONTINUED,
     ),
     hints=WRITER,
     action="Change",
@@ -158,25 +165,21 @@ GRAPH_LOAD: Final = Builtin(
     name="graph_load",
     title="Load data",
     description=(
-        "Load many instances in one commit: all of them or, when any breaks a rule, none, and "
-        "every problem is reported with its line. The default format is ndjson, one JSON object "
-        'a line: {"type": "TypeName", "data": {"a_field": "…", "another": 7}} for a node, '
-        '{"edge": "EdgeName", "from": "TypeName/its-id", "to": "TypeName/other-id"} for an '
-        "edge; schema_get has the names. mode sets what happens to existing data: merge updates "
-        "by key and adds, append only adds and refuses what exists, overwrite also deletes "
-        "instances of the loaded types that are not in the data. To load into a new branch name "
-        "it in branch and say in from where it begins; without from, a missing branch is an "
-        "error. Returns the commit and how many nodes there were."
+        "Load many instances in one commit, or, if any breaks a rule, none; every problem is "
+        'reported with its line. ndjson has one object a line: {"type": "TypeName", "data": '
+        '{"a_field": "…"}} for a node, {"edge": "EdgeName", "from": "TypeName/its-id", "to": '
+        '"TypeName/other-id"} for an edge. mode: merge updates by key and adds, append refuses '
+        "what exists, overwrite also deletes instances of these types that are not in the data."
     ),
     fields=(
         field("data", "The text to load.", required=True),
-        field("format", "The format of the text.", default="ndjson", one_of=list(FORMATS)),
-        field("mode", "What happens to existing data.", default="merge", one_of=get_args(Mode)),
-        field("type", "For csv: the type of the rows.", max_length=100),
-        field("branch", "The branch to load into.", default="main", max_length=100),
+        field("format", "Of data.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "See above.", default="merge", one_of=get_args(Mode)),
+        field("type", "For csv: the type.", max_length=100),
+        field("branch", "", default="main", max_length=100),
         field(
             "from",
-            "A branch or commit from which the branch is forked where it does not exist.",
+            "Where to fork the branch if it does not exist.",
             max_length=100,
         ),
         MESSAGE,

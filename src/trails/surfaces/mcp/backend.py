@@ -62,7 +62,7 @@ class McpBackend(Protocol):
         """
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool. Never raises except for cancellation."""
+        """Call a tool; the answer is bounded. Never raises except for cancellation."""
 
     def resources(self, actor: Actor) -> ResourceList:
         """What an actor may read."""

@@ -15,7 +15,8 @@ from mcp.server.lowlevel import Server
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
 
-from trails.model.capabilities import Tool, ToolList
+from trails.model.capabilities import Hints, Tool, ToolList
+from trails.model.names import spell_title
 from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
 from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
 
@@ -72,24 +73,30 @@ def show_completions(completions: Completions) -> Json:
 
 
 def _tool(tool: Tool) -> Json:
-    hints = tool.hints
     shown: Json = {
         "name": tool.name,
-        "title": tool.title,
         "description": tool.description,
         "inputSchema": plain(tool.input_schema),
-        "annotations": {
-            "title": tool.title,
-            "readOnlyHint": hints.read_only,
-            "destructiveHint": hints.destructive,
-            "idempotentHint": hints.idempotent,
-            "openWorldHint": hints.open_world,
-        },
+        "annotations": _annotations(tool.hints),
         "_meta": {TOOL_META: _kind(tool)},
     }
+    if tool.title != spell_title(tool.name):
+        shown["title"] = tool.title
     if tool.output_schema is not None:
         shown["outputSchema"] = plain(tool.output_schema)
     return shown
+
+
+def _annotations(hints: Hints) -> Json:
+    """The hints that mean something: only a change can be destructive or idempotent."""
+    shown = {"readOnlyHint": hints.read_only, "openWorldHint": hints.open_world}
+    if hints.read_only:
+        return shown
+    return {
+        **shown,
+        "destructiveHint": hints.destructive,
+        "idempotentHint": hints.idempotent,
+    }
 
 
 def _kind(tool: Tool) -> Json:

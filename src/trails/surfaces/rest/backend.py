@@ -103,8 +103,8 @@ class RestBackend(Protocol):
         The call that is made while the manager is entered is not counted again.
         """
 
-    async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """Call a tool."""
+    async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
+        """Call a tool; the answer is whole, unless ``max_chars`` is given."""
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
         """Read a URI."""

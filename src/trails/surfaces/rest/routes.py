@@ -90,7 +90,7 @@ def operation_handler(
 ) -> Handler:
     """Call a built-in as one of its routes declares; ``fixed`` has parts of the path."""
     parts = [] if fixed else path_parameters(route.path)
-    kinds = {each.name: each.type.kind for each in operation.fields}
+    kinds = {each.name: each.type.kind for each in (*operation.fields, *operation.controls)}
     numbers = frozenset(name for name, kind in kinds.items() if kind == "Int")
     flags = frozenset(name for name, kind in kinds.items() if kind == "Bool")
     controls = frozenset(each.name for each in operation.controls)
@@ -131,7 +131,7 @@ async def list_capabilities(call: RestCall) -> Response:
 async def invoke(call: RestCall) -> Response:
     """Call anything by its name; the body has its arguments."""
     arguments = await read_object(call)
-    return reply(await call.backend.execute(call.actor, call.part("name"), arguments))
+    return reply(await call.backend.invoke(call.actor, call.part("name"), arguments))
 
 
 MAX_LOAD: Final = 64 << 30
