@@ -101,7 +101,8 @@ def _document(hit: Hit) -> dict[str, object]:
         fetch = {"tool": "fetch", "arguments": {"id": hit.id}}
         return {**shown, "related": hit.related, "evidence": None, "notice": why, "read": fetch}
     evidence = hit.evidence[0]
-    place = {} if evidence.item is None else {"item": evidence.item}
+    parts = {"item": evidence.item, "path": evidence.path}
+    place = {name: value for name, value in parts.items() if value is not None}
     return {
         **shown,
         "evidence": {"field": evidence.field, **place, **evidence.window.document()},
