@@ -26,6 +26,7 @@ from bench import (
     search,
     startup,
     subscribers,
+    texts,
     validation,
     windows,
 )
@@ -41,6 +42,7 @@ BENCHMARKS = {
     "reads": reads.run,
     "branches": branches.run,
     "search": search.run,
+    "texts": texts.run,
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
     "mcp": mcp.run,

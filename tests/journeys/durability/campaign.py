@@ -26,7 +26,10 @@ import time
 from pathlib import Path
 
 from trails import App
+from trails.engine.graph import field_index, text_indexes
+from trails.engine.graph.open import VIEWS
 from trails.engine.upkeep.verify import verify
+from trails.views.text.index import Entry, digest, items
 
 APP = '''
 from trails import Node, node_type, predicate
@@ -38,8 +41,8 @@ class Item(Node):
 
     code: str = predicate(key=True)
     value: int = predicate()
-    text: str | None = predicate()
-    tags: list[str] = predicate()
+    text: str | None = predicate(search=True)
+    tags: list[str] = predicate(search=True)
 '''
 SEGMENT = 300
 """Items whose statements go to a segment file, but are applied in one update."""
@@ -58,6 +61,12 @@ def make_project(folder: Path) -> Path:
 def graph_folder(project: Path) -> Path:
     """Where a project's only graph has its files."""
     return project / ".trails" / "graphs" / "main"
+
+
+def index_eagerly():
+    """Let few texts be many, so that text indexes are written all the time."""
+    field_index.LARGE_TAIL = 5
+    text_indexes._DELAY = 0.0
 
 
 def bulk_items(count, stamp):
@@ -143,6 +152,7 @@ def perform(ctx, item_type, operation):
 def main() -> None:
     """Open the project and write."""
     given = arguments()
+    index_eagerly()
     with App.open(given.project) as app:
         ctx = app.context(actor="worker")
         item_type = app.registry().classes["Item"]
@@ -175,15 +185,21 @@ def arguments() -> argparse.Namespace:
 
 
 def dying(where):
-    """A step listener that kills this process the nth time a step is reached."""
-    step, _, left = where.partition(":")
-    remaining = int(left)
+    """A step listener that kills this process at a step of the nth commit.
+
+    A step between two views is met once for each pair; the number of the commit decides which.
+    """
+    step, _, nth = where.partition(":")
+    commits = met = 0
 
     def on_step(reached: str) -> None:
-        nonlocal remaining
-        remaining -= reached == step
-        if not remaining:
-            os.kill(os.getpid(), signal.SIGKILL)
+        nonlocal commits, met
+        commits += reached == "before_append"
+        if commits == int(nth) and reached == step:
+            met += 1
+            pairs = len(VIEWS) - 1 if step == "mid_apply" else 1
+            if met == 1 + commits % pairs:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     return on_step
 
@@ -326,8 +342,26 @@ def values_of(app: App) -> dict[str, int]:
     return {row["code"]: row["value"] for row in rows}
 
 
+def texts_of(app: App, **where: str) -> list:
+    """What a search of each field is given: the node, the number of the text, its digest."""
+    graph = app.graph()
+    app.context(**where)  # makes a snapshot
+    name = where.get("branch") or f"@{where['snapshot']}" if where else "main"
+    checkout = graph.checkouts.get(name) or graph.checkout(name)
+    found = []
+    for field in ("code", "text", "tags"):
+        index, overlay = graph.texts.of(checkout, "Item", field)
+        found += [each for each in index.entries() if each.handle not in overlay]
+        found += [
+            Entry(handle, item, digest(text))
+            for handle, value in overlay.items()
+            for item, text in enumerate(items(value))
+        ]
+    return sorted(found)
+
+
 def assert_sound(app: App) -> None:
-    """The log's digests add up, and both views are at its head and equal a fold of it."""
+    """The log's digests add up, and all views are at its head and equal a fold of it."""
     graph = app.graph()
     main, head = graph.main, graph.log_head("main")
     assert main.nodes.position.seq == graph.stores.main().position.seq == head.seq

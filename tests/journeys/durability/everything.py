@@ -17,9 +17,11 @@ from tests.journeys.durability.campaign import (
     SEGMENT,
     bulk,
     graph_folder,
+    index_eagerly,
     items_of,
     make_project,
     perform,
+    texts_of,
 )
 
 from trails import App
@@ -186,6 +188,9 @@ ASKED = {
     "statements of main": _values,
     "statements of side": lambda app: _values(app, branch="side"),
     "statements of a commit": lambda app: _values(app, snapshot=_at(app)),
+    "texts of main": texts_of,
+    "texts of side": lambda app: texts_of(app, branch="side"),
+    "texts of a commit": lambda app: texts_of(app, snapshot=_at(app)),
     "items by key": _get,
     "a selection": _filtered,
     "history": _history,
@@ -206,6 +211,7 @@ def backup_answers(folder: Path):
 
 def main() -> None:
     """Make a project, and wait."""
+    index_eagerly()
     app = build(Path(sys.argv[1]))
     sys.stdout.write("built\n")
     sys.stdout.flush()

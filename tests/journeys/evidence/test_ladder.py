@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.journeys.evidence.kinds import KINDS, Call, ErrorTextOnly, Kind
+from tests.journeys.evidence.kinds import (
+    KINDS,
+    Call,
+    ErrorTextOnly,
+    Kind,
+    StructuredOnly,
+    calls_in,
+)
 from tests.worlds.processes import Web
 
 from trails import App
@@ -100,3 +107,54 @@ def test_a_large_export_is_read_to_its_end(url, kind):
     lines = [json.loads(line) for line in text.splitlines()]
     assert len(lines) == status["records"]
     assert lines[0]["data"]["body"] == BODY
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_from_a_search_to_the_text(url, kind):
+    """The evidence is a part of the stored text around the match, and the window holds it."""
+    way, model = climbed(url, kind, Call("search", {"query": "pantograph froze"}))
+    match = BODY.index("pantograph froze")
+    results = model.members(way.found)["results"]
+    hit = next(each for each in results if each["id"] == "trails://kg/Report/R-1")
+    evidence = hit["evidence"]
+    start, end = evidence["start"], evidence["end"]
+    assert evidence["text"] == BODY[start:end]
+    assert start < match < end
+    assert 100 < end - start < 1000
+    assert evidence["field"] == "body"
+    assert not evidence["complete"]
+    for each in evidence["matches"]:
+        assert each["text"] == BODY[each["start"] : each["end"]]
+        assert each["text"].lower() in {"pantograph", "froze", "pantograph froze"}
+    for window in (way.first, way.second):
+        assert window.text == BODY[window.start : window.end]
+        assert window.total == len(BODY)
+    assert way.first.start <= match < way.first.end == way.second.start
+    assert "Winter" in (way.record.text or str(way.record.data))
+    if isinstance(model, ErrorTextOnly):
+        assert model.mistakes == 4
+
+
+def test_what_is_shown_is_taken_as_it_is_shown(url):
+    """Ids and addresses of a search, and of lists, by every tool that reads and as a resource."""
+
+    async def read():
+        async with Client(streamable_http_client(url)) as client:
+            model = StructuredOnly(client)
+            found = model.members(await model.send(Call("search", {"query": "brake"})))["results"]
+            listing = Call("node_list", {"type": "Incident", "limit": 3})
+            listed = model.members(await model.send(listing))["records"]
+            assert len(found) > 3
+            shown = [*(each["url"] for each in found), *(each["id"] for each in (*found, *listed))]
+            for each in shown:
+                fetched = model.members(await model.send(Call("fetch", {"id": each})))
+                got = model.members(await model.send(Call("node_get", {"record": each})))
+                assert fetched["id"] == got["id"]
+                assert each in {got["id"], got["iri"]}
+                contents = (await client.read_resource(each)).contents
+                assert json.loads(contents[0].text)["@id"] == got["iri"]
+            for hit in found:
+                for _, call in calls_in(hit):
+                    await model.send(call)
+
+    asyncio.run(read())

@@ -80,6 +80,8 @@ class FieldRequest(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None = None
     """Characters to show before the offset or match."""
     length: int = DEFAULT_LENGTH
+    max_chars: int | None = None
+    """The most characters of the answer, which the next call repeats."""
     place: ReadPoint = HERE
 
     @property
@@ -163,9 +165,11 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
         return {"tool": READ_FIELD, "arguments": arguments}
 
     def _options(self) -> dict[str, object]:
+        """What the next call repeats."""
         request = self.request
-        found: dict[str, object] = {} if request.query is None else {"query": request.query}
-        return found if request.length == DEFAULT_LENGTH else {**found, "length": request.length}
+        length = None if request.length == DEFAULT_LENGTH else request.length
+        given = {"query": request.query, "length": length, "max_chars": request.max_chars}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def call_from(

@@ -47,7 +47,7 @@ class Looked(NamedTuple):
     """Nodes whose text has to be read."""
 
 
-class Tail:
+class TextTail:
     """Nodes whose text may differ from that in an index; called with the lock of its owner."""
 
     def __init__(self, handles: Iterable[str] = ()) -> None:
@@ -152,7 +152,7 @@ class FieldIndex:
         """``record`` is what is there already."""
         self.field = field
         self.work = threading.RLock()
-        self.tail = Tail(record.tail if record else ())
+        self.tail = TextTail(record.tail if record else ())
         self.built = record is not None
         """Whether all texts are in the index or in the tail."""
         self._building = False
@@ -403,7 +403,7 @@ class FieldIndex:
                 self._index = None
 
 
-def complete(tail: Tail, looked: Looked, field: TextField, place: Workplace) -> Texts:
+def complete(tail: TextTail, looked: Looked, field: TextField, place: Workplace) -> Texts:
     """The texts of a tail as it was when it was looked at; those that are not known are read."""
     if looked.texts is not None:
         return looked.texts

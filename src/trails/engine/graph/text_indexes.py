@@ -39,7 +39,7 @@ from trails.views.text.index import Entry, TextIndex, digest, items
 from trails.views.text.manifest import (
     MANIFEST,
     IndexRecord,
-    Manifest,
+    TextManifest,
     link_index,
     make_manifest,
     read_manifest,
@@ -57,7 +57,7 @@ _RETRY: Final = 30.0
 T = TypeVar("T")
 
 
-class Reading(Protocol):
+class NodeReading(Protocol):
     """Reads the node index of a checkout, which is repaired where it is damaged."""
 
     def __call__(self, checkout: Checkout, read: Callable[[NodeIndex], T], /) -> T: ...
@@ -76,7 +76,7 @@ class TextIndexes:
         folder: Path | None,
         source: TextSource,
         owner: str,
-        reading: Reading,
+        reading: NodeReading,
         progress: Callable[[str], None],
         *,
         read_only: bool = False,
@@ -117,7 +117,7 @@ class TextIndexes:
         self._indexes: dict[Key, FieldIndex] = {}
         self._wanted: Predicates = {}
         self._saving = threading.Lock()
-        self._saved: Manifest | None = None
+        self._saved: TextManifest | None = None
         self._unsaved = 0
         self._due = False
         """Whether a field is to be built or flushed."""
@@ -224,7 +224,7 @@ class TextIndexes:
                     self._stored.unlink()
         self._position, self._schema = position, schema
 
-    def _is_ours(self, manifest: Manifest) -> bool:
+    def _is_ours(self, manifest: TextManifest) -> bool:
         """Whether indexes are of this graph, and at a commit that it has."""
         return manifest.owner == self._owner and (
             manifest.position == self._main.nodes.position

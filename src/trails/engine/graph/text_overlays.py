@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import SCANNED, FieldIndex, Tail, Workplace, complete
+from trails.engine.graph.field_index import SCANNED, FieldIndex, TextTail, Workplace, complete
 from trails.engine.graph.text_fields import Key, TextField, Touch, by_predicate
 from trails.engine.graph.text_source import Texts, TextSource
 from trails.views.text.index import TextIndex
@@ -31,7 +31,7 @@ _KEPT: Final = 32
 """Branches and snapshots whose overlays are kept."""
 
 
-def is_flooded(tail: Tail, index: FieldIndex | None) -> bool:
+def is_flooded(tail: TextTail, index: FieldIndex | None) -> bool:
     """Whether building an index takes less time than following, and less memory."""
     return len(tail) > FLOOD and (index is None or len(tail) > index.documents)
 
@@ -52,7 +52,7 @@ class _Overlay:
         self.at = anchor
         """The commit of the branch up to which it is complete."""
         self.wanted = by_predicate(fields.values())
-        self.tails: dict[Key, Tail] = {key: Tail() for key in fields}
+        self.tails: dict[Key, TextTail] = {key: TextTail() for key in fields}
         self.own: dict[Key, FieldIndex] = {}
         """Fields that have an index of their own here."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -397,6 +397,10 @@ class GraphSession:
         return self._select(
             lambda selector: selector.by_handle(settled, type_name, after, limit, size)
         )
+
+    def read_all(self, handles: Sequence[str]) -> tuple[dict[str, NodeState], str]:
+        """Those of some nodes that exist, by handle, and the commit whose state it is."""
+        return self._select(lambda selector: (selector.all_of(handles), selector.commit))
 
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None:
         """Refuse fields that a type does not have."""

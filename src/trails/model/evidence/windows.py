@@ -81,6 +81,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     item: int | None = None
     """Which item of a list field, from 0."""
+    path: str | None = None
+    """Of a Json value: the JSON pointer to the text."""
     window: Window
     read: Continuation
 
@@ -90,6 +92,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     """``trails://kg/Type/id``, which every tool that reads takes."""
+    iri: str
     type: str
     title: str
     score: float

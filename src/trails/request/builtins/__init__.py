@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from trails.request.builtins import branches, commits, exports, graph, queries, reading, writes
+from trails.request.builtins import (
+    branches,
+    commits,
+    exports,
+    graph,
+    queries,
+    reading,
+    search,
+    writes,
+)
 from trails.request.builtins.declare import Builtin
 
 OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
@@ -16,6 +25,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
             *graph.BUILTINS,
             *queries.BUILTINS,
             *reading.BUILTINS,
+            *search.BUILTINS,
             *writes.BUILTINS,
         ),
         key=lambda each: each.name,

@@ -19,6 +19,7 @@ from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
 from trails.model.actors import is_limited
 from trails.model.evidence.graphemes import boundary_before
+from trails.model.results import MOST_CHARS
 from trails.model.types import Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import BRANCH, SNAPSHOT
@@ -39,11 +40,10 @@ from trails.request.resources.contents import condition_of
 
 _SOON: Final = 0.25
 """Seconds that a call waits for a small export, so that one call is enough."""
-_DEFAULT: Final = 32_768
 _LEAST: Final = 2_000
-_MOST: Final = 1 << 20
-_FRAME: Final = 64
-"""Characters around the text of a window in its JSON form."""
+"""Characters of an answer, of which half is a window."""
+_AROUND: Final = 320
+"""Characters of a window and of the next call beside the text."""
 MEDIA_TYPES: Final = {
     "ndjson": "application/x-ndjson",
     "turtle": "text/turtle",
@@ -140,12 +140,16 @@ def _run(
         "rest": f"GET /graphs/{graph}/export/{handle}/content",
         "command": f"trails export --resume {handle} --output FILE",
     }
-    if body["state"] != "done":
-        given = {"offset": offset, "max_chars": max_chars}
-        kept = {name: value for name, value in given.items() if value is not None}
-        body["next"] = _call(export=handle, **kept)
-        return body
-    return _with_window(exports, found, body, offset or 0, max_chars or _DEFAULT)
+    following: dict[str, object] = {"export": handle, "offset": offset, "max_chars": max_chars}
+    if body["state"] == "done":
+        most = max_chars or max(_LEAST, tool.options.max_chars)
+        window = body["window"] = _window(exports, found, offset or 0, most - _size(body))
+        following["offset"] = window["end"]
+        if window["end"] == window["total"]:
+            return body
+    arguments = {name: each for name, each in following.items() if each is not None}
+    body["next"] = {"tool": EXPORT_RECORDS.name, "arguments": arguments}
+    return body
 
 
 def _record(tool: ToolContext, ctx: GraphContext, **given: object) -> dict[str, object]:
@@ -156,33 +160,18 @@ def _record(tool: ToolContext, ctx: GraphContext, **given: object) -> dict[str, 
     return body
 
 
-def _call(**arguments: object) -> dict[str, object]:
-    return {"tool": "export_records", "arguments": arguments}
-
-
-def _with_window(
-    exports: Exports, export: Export, body: dict[str, object], offset: int, max_chars: int
-) -> dict[str, object]:
-    """A status with the text from an offset on, in at most ``max_chars`` characters."""
-    handle, total = export.spec.handle, export.files.last.chars
+def _window(exports: Exports, export: Export, offset: int, room: int) -> dict[str, object]:
+    """The text from an offset on, in an answer that has ``room`` more characters."""
+    total = export.files.last.chars
     start = min(offset, total)
-    following = _call(export=handle, offset=total, max_chars=max_chars)
-    frame = {**body, "window": _window("", total, total, total), "next": following}
-    text = _fitting(exports.texts(export, start), max_chars - len(_encode(frame)) - _FRAME)
+    text = _fitting(exports.texts(export, start), room - _AROUND)
     end = start + len(text)
-    body["window"] = _window(text, start, end, total)
-    if end < total:
-        given = {} if max_chars == _DEFAULT else {"max_chars": max_chars}
-        body["next"] = _call(export=handle, offset=end, **given)
-    return body
-
-
-_encode: Final = msgspec.json.encode
-
-
-def _window(text: str, start: int, end: int, total: int) -> dict[str, object]:
     complete = start == 0 and end == total
     return {"text": text, "start": start, "end": end, "total": total, "complete": complete}
+
+
+def _size(value: object) -> int:
+    return len(msgspec.json.encode(value).decode())
 
 
 def _fitting(texts: Iterator[str], room: int) -> str:
@@ -193,7 +182,7 @@ def _fitting(texts: Iterator[str], room: int) -> str:
         if len(text) > room:
             break
     end = min(len(text), room)
-    while (size := len(_encode(text[:end]).decode()) - 2) > room:
+    while (size := _size(text[:end]) - 2) > room:
         end = max(1, end * room // size - 1)
     if end == len(text):
         return text
@@ -251,7 +240,7 @@ EXPORT_RECORDS: Final = Builtin(
         SNAPSHOT,
         EXPORT,
         field("offset", "Characters of the file to skip.", "Int", min_value=0),
-        field("max_chars", "", "Int", min_value=_LEAST, max_value=_MOST),
+        field("max_chars", "", "Int", min_value=_LEAST, max_value=MOST_CHARS),
         field("discard", "Delete this export.", "Bool", default=False),
     ),
     output=shown(

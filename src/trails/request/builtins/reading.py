@@ -31,6 +31,7 @@ from trails.engine.evidence.values import BoundedValues, bounded_values, size_of
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import Order, Selection
+from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import TypeDescriptor
 from trails.model.uris import parse_clause
 from trails.request.builtins.declare import (
@@ -48,7 +49,6 @@ from trails.request.builtins.declare import (
 )
 from trails.request.resources.contents import condition_of
 
-MAX_CHARS: Final = 32_768
 _LEAST: Final = 16
 
 _RECORD: Final = field(
@@ -61,15 +61,13 @@ _RECORD: Final = field(
 _TYPE: Final = field("type", "The type, if record is a bare key.", max_length=100)
 _BRANCH: Final = field("branch", "", max_length=100)
 _SNAPSHOT: Final = field("snapshot", "", max_length=100)
-_BOUND: Final = field(
-    "max_chars",
-    "",
-    "Int",
-    default=MAX_CHARS,
-    min_value=1000,
-    max_value=1_000_000,
-)
+_BOUND: Final = field("max_chars", "", "Int", min_value=LEAST_CHARS, max_value=MOST_CHARS)
 _CALL: Final = said({"type": "object"}, "The exact call: tool and arguments.")
+
+
+def _most(tool: ToolContext, given: int | None) -> int:
+    """The most characters of an answer: as many as the call says, or the settings."""
+    return tool.options.max_chars if given is None else given
 
 
 def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dict[str, object]:
@@ -85,12 +83,10 @@ def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dic
 # --- one field ---------------------------------------------------------------------------
 
 
-def _read(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
-    request = _request(given)
-    room = min(request.length, max_chars)
-    return read_field(
-        tool.service, ctx, request, lambda found: _fit(found.document, room, max_chars)
-    )
+def _read(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
+    request, most = _request({**given, "max_chars": max_chars}), _most(tool, max_chars)
+    room = min(request.length, most)
+    return read_field(tool.service, ctx, request, lambda found: _fit(found.document, room, most))
 
 
 def _read_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
@@ -191,7 +187,7 @@ def _get(
     ctx: GraphContext,
     record: str,
     fields: Sequence[str],
-    max_chars: int,
+    max_chars: int | None,
     type: str | None,
     branch: str | None,
     snapshot: str | None,
@@ -214,7 +210,8 @@ def _get(
             **_left_out(values),
         }
 
-    return _fit(make, max_chars, max_chars)
+    most = _most(tool, max_chars)
+    return _fit(make, most, most)
 
 
 def _left_out(found: BoundedValues) -> dict[str, object]:
@@ -256,7 +253,7 @@ NODE_GET: Final = Builtin(
 )
 
 
-def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int) -> object:
+def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int | None) -> object:
     found = _open(tool, ctx, id, None, None, argument="id")
     cursors = Cursors(tool.service.graph)
 
@@ -276,7 +273,8 @@ def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int) -> obj
             **_left_out(values),
         }
 
-    return _fit(make, max_chars, max_chars)
+    most = _most(tool, max_chars)
+    return _fit(make, most, most)
 
 
 def _prose(found: BoundedValues) -> str:
@@ -332,11 +330,12 @@ _SHARE: Final = 8
 _LEAST_VALUES: Final = 400
 
 
-def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object) -> object:
+def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
     wanted = msgspec.convert(given, _Wanted)
     page = list_records(tool.service, ctx, wanted.request())
     cursors = Cursors(tool.service.graph)
-    share = max(_LEAST_VALUES, max_chars // _SHARE)
+    most = _most(tool, max_chars)
+    share = max(_LEAST_VALUES, most // _SHARE)
     items = [_item(each, wanted.fields, share, cursors) for each in page.records]
 
     def make(shown: int) -> dict[str, object]:
@@ -346,9 +345,8 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object)
         body["records"] = items[:shown]
         cursor = page.cursor(cursors, shown)
         if cursor is not None:
-            bound = {} if max_chars == MAX_CHARS else {"max_chars": max_chars}
-            arguments = {name: each for name, each in given.items() if each not in (None, [], ())}
-            arguments |= bound
+            asked = {**given, "max_chars": max_chars}
+            arguments = {name: each for name, each in asked.items() if each not in (None, [], ())}
             body["next"] = {"tool": LIST_RECORDS, "arguments": {**arguments, "cursor": cursor}}
             body["expires"] = expiry(time() + LIFETIME)
         return body
@@ -357,9 +355,9 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int, **given: object)
     while True:
         body = make(shown)
         size = size_of(body)
-        if size <= max_chars or shown <= 1:
+        if size <= most or shown <= 1:
             return body
-        shown = max(1, min(shown - 1, shown * max_chars // size))
+        shown = max(1, min(shown - 1, shown * most // size))
 
 
 class _Wanted(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from trails.surfaces.cli.project import (
 )
 from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
 from trails.surfaces.cli.reading import add_reading_commands
+from trails.surfaces.cli.searching import add_search_command
 from trails.surfaces.cli.serving import add_client_commands, add_serve_command
 from trails.surfaces.cli.values import show_result
 
@@ -49,6 +50,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_project_commands(cli, operations)
     add_serve_command(cli, operations)
     add_query_commands(cli, operations)
+    add_search_command(cli, operations)
     add_reading_commands(cli, operations)
     add_call_commands(cli, operations)
     add_mutate_command(cli, operations)
@@ -69,7 +71,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
 
 _HEADINGS: Final = {
     "Set up": ("new", "serve", "mcp", "doctor"),
-    "Read": ("get", "read", "query", "queries", "export"),
+    "Read": ("search", "get", "read", "query", "queries", "export"),
     "Change": ("tools", "call", "mutate", "load"),
     "History": ("diff", "branch", "commit"),
     "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),

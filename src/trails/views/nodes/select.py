@@ -134,6 +134,15 @@ class Selector:
         """
         return first_of(self._index, self._db, handles, self._schema_filter, in_parts=in_parts)
 
+    def all_of(self, handles: Sequence[str]) -> dict[str, NodeState]:
+        """Those of some nodes that there are, as far as they are visible."""
+        found = self._index.find_all(self._db, handles)
+        hidden = self._schema_filter
+        states = (
+            each.state if hidden is None else hidden.apply(each.state) for each in found.values()
+        )
+        return {each.handle: each for each in states if each is not None}
+
     # --- the three questions -----------------------------------------------------
 
     def select(self, selection: Selection) -> Found:

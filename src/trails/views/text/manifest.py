@@ -49,7 +49,7 @@ class IndexRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nodes whose text may be another one than the index has."""
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class TextManifest(msgspec.Struct, frozen=True):
     """All indexes of a branch, and the commit up to which their tails are complete."""
 
     format: int
@@ -62,12 +62,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 def make_manifest(
     owner: str, position: Position, schema: str, indexes: tuple[IndexRecord, ...]
-) -> Manifest:
+) -> TextManifest:
     """A manifest in the present format."""
-    return Manifest(_FORMAT, owner, position, schema, indexes)
+    return TextManifest(_FORMAT, owner, position, schema, indexes)
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> TextManifest | None:
     """What a folder says of itself; None where it says nothing that can be relied on."""
     try:
         digest, _, body = (folder / MANIFEST).read_bytes().partition(b"\n")
@@ -76,12 +76,12 @@ def read_manifest(folder: Path) -> Manifest | None:
     if sha256(body).hexdigest().encode() != digest:
         return None
     with suppress(msgspec.MsgspecError):
-        found = msgspec.json.decode(body, type=Manifest)
+        found = msgspec.json.decode(body, type=TextManifest)
         return found if found.format == _FORMAT else None
     return None
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: TextManifest) -> None:
     """Replace it, durably."""
     body = msgspec.json.encode(manifest)
     with storage_errors("write the position of the text index"):

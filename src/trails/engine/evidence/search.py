@@ -1,0 +1,342 @@
+"""Search: the records that a text finds, each with the proof on its own text, all of one commit.
+
+Text indexes rank the records. What is shown of one is read from the node index: a window appears
+only if the query matches the field's text there, at the commit that the answer names. What an actor
+may not see is not searched: it has the indexes of visible fields only, and where an index also has
+records that it may not see, the visible ones are scanned instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from trails.engine.evidence.cursors import Cursors, Holder, check_subject, stale
+from trails.engine.evidence.fields import call_from
+from trails.engine.evidence.records import (
+    Record,
+    check_type,
+    is_on_branch,
+    open_place,
+    place_name,
+)
+from trails.engine.evidence.texts import FieldPath, text_of
+from trails.engine.graph.text_fields import (
+    TextField,
+    is_searched,
+    pointer_to,
+    text_field,
+    text_fields,
+)
+from trails.engine.session.context import GraphContext
+from trails.engine.session.service import GraphService
+from trails.errors import CorruptionError, FieldError, NotFoundError, ValidationError
+from trails.model.constraints import shorten
+from trails.model.evidence.windows import Evidence, Hit, Span, window_around
+from trails.model.names import suggest
+from trails.model.nodes import NodeState, Selection
+from trails.model.types import PredicateDescriptor, Schema
+from trails.model.uris import HERE, ReadPoint
+from trails.model.values.json_values import Json
+from trails.views.text.corpus import Corpus
+from trails.views.text.grammar import TextQuery, parse
+from trails.views.text.index import TextIndex, Texts
+from trails.views.text.matching import find
+from trails.views.text.ranking import Ranked, Source, rank
+
+SEARCH: Final = "search"
+"""The tool that cursors of searches are for."""
+DEEPEST: Final = 1_000
+"""Records up to which a search can be paged; the rest is better found by another query."""
+PREVIEW: Final = 300
+"""Characters of the window around a match."""
+_MOST_SPANS: Final = 50
+"""Matches of a text that are located for its window."""
+_TRIES: Final = 3
+"""How often a search begins again because the branch has moved, before it reads the past."""
+_PAGE: Final = 1_000
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A search, or a page of one."""
+
+    query: str
+    types: tuple[str, ...] = ()
+    """Only records of these types, and of types that extend them."""
+    fields: tuple[str, ...] = ()
+    """Only texts of these fields."""
+    select: Callable[[Schema, str], Selection] | None = None
+    """The records of a type among which is searched; None: all."""
+    subject: object = None
+    """What must be the same from page to page, beside query, types and fields."""
+    limit: int = 10
+    cursor: str | None = None
+    place: ReadPoint = HERE
+
+
+class SearchPage(msgspec.Struct, frozen=True, eq=False):
+    """Some of the records that a search found, best first."""
+
+    request: SearchRequest
+    ctx: GraphContext
+    start: int
+    """How many better ones there are."""
+    hits: list[Hit]
+    commit: str
+    more: bool
+    """Whether there are worse ones."""
+    searched: Sequence[str]
+    """The fields whose texts were searched, as ``Type.field``."""
+    notices: Sequence[str]
+
+    def cursor(self, cursors: Cursors, shown: int) -> str | None:
+        """The cursor that goes on after the first few hits; None at the end."""
+        at = self.start + shown
+        if at >= DEEPEST or (shown >= len(self.hits) and not self.more):
+            return None
+        holder = _holder(self.ctx, self.request.place)
+        return cursors.sign(holder, self.commit, _subject(self.request), at)
+
+
+def search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> SearchPage:
+    """The records that match best: the first page, or the one that a cursor goes on with."""
+    place, cursors = request.place, Cursors(service.graph)
+    if request.cursor is None:
+        opened = open_place(service, ctx, place)
+        for _ in range(_TRIES):
+            page = _Search(service, opened, request, cursors).page(0)
+            if page is not None:
+                return page
+        return _at(service, opened, request, cursors, opened.checkout.head.commit, 0)
+    cursor = cursors.read(_holder(ctx, place), request.cursor)
+    check_subject(cursor, _subject(request))
+    commit, start = cursor.commit_id, int(cursor.place)
+    try:
+        opened = open_place(service, ctx, place)
+    except NotFoundError:
+        raise stale(commit) from None
+    if not is_on_branch(service, place, commit):
+        raise stale(commit)
+    if opened.checkout.head.commit == commit:
+        page = _Search(service, opened, request, cursors).page(start)
+        if page is not None:
+            return page
+    return _at(service, opened, request, cursors, commit, start)
+
+
+def _at(
+    service: GraphService,
+    ctx: GraphContext,
+    request: SearchRequest,
+    cursors: Cursors,
+    commit: str,
+    start: int,
+) -> SearchPage:
+    page = _Search(service, ctx.at(commit), request, cursors).page(start)
+    assert page is not None  # noqa: S101 - a snapshot does not move
+    return page
+
+
+def _holder(ctx: GraphContext, place: ReadPoint) -> Holder:
+    return Holder(ctx.actor, SEARCH, place_name(place))
+
+
+def _subject(request: SearchRequest) -> object:
+    return [request.query, sorted(request.types), sorted(request.fields), request.subject]
+
+
+class _Field(msgspec.Struct, frozen=True, eq=False):
+    """A field whose texts are searched."""
+
+    searched: TextField
+    declared: PredicateDescriptor
+    corpus: Corpus
+
+
+class _Search:
+    """One search of a branch or snapshot, as an actor sees it."""
+
+    def __init__(
+        self, service: GraphService, ctx: GraphContext, request: SearchRequest, cursors: Cursors
+    ) -> None:
+        self._graph = service.graph
+        self._ctx = ctx
+        self._request = request
+        self._cursors = cursors
+        self._schema = ctx.kg.schema
+        self._commit = ctx.checkout.head.commit
+        self._moved = False
+
+    def page(self, start: int) -> SearchPage | None:
+        """The hits from a place on; None if the branch has moved meanwhile."""
+        request = self._request
+        fields = [self._open(*each) for each in self._wanted()]
+        query = parse(request.query, {each.searched.field for each in fields})
+        sources = [Source(each.corpus, each.searched.field, self._reader(each)) for each in fields]
+        wanted = min(start + request.limit, DEEPEST)
+        found = rank(query, sources, wanted + 1, among=self._among())
+        shown = found.records[start:wanted]
+        states = self._read([each.handle for each in shown])
+        hits = [
+            self._hit(query, fields, each, states[each.handle])
+            for each in shown
+            if each.handle in states
+        ]
+        if self._moved or len(hits) < len(shown):
+            return None
+        searched = [f"{each.searched.type}.{each.searched.field}" for each in fields]
+        notices = [*found.notices, *self._notices(searched)]
+        more = len(found.records) > wanted
+        return SearchPage(request, self._ctx, start, hits, self._commit, more, searched, notices)
+
+    # --- what is searched ------------------------------------------------------------------
+
+    def _wanted(self) -> Iterator[tuple[str, PredicateDescriptor]]:
+        """The types that have records of their own, with the fields to search."""
+        request, schema = self._request, self._schema
+        for name in request.types:
+            check_type(schema, name)
+        names = request.types or tuple(schema.by_name)
+        concrete = dict.fromkeys(each for name in names for each in (name, *schema.family(name)))
+        known: set[str] = set()
+        for name in concrete:
+            declared = schema.by_name[name]
+            for field in declared.fields:
+                if is_searched(declared, field):
+                    known.add(field.name)
+                    if not request.fields or field.name in request.fields:
+                        yield name, field
+        for name in request.fields:
+            if name not in known:
+                hint = suggest(name, known) if known else "none can be"
+                message = f"{shorten(name)} can't be searched; {hint}"
+                raise ValidationError([FieldError("fields", "unknown_field", message, name[:100])])
+
+    def _open(self, type_name: str, declared: PredicateDescriptor) -> _Field:
+        ctx, names = self._ctx, self._ctx.names
+        whole = ctx.checkout.schema
+        field = text_fields(whole, names).get((type_name, declared.name))
+        schema_filter = ctx.kg.schema_filter
+        partial = schema_filter is not None and type_name in schema_filter.partial_edges
+        if field is not None and not partial:
+            return _Field(field, declared, self._corpus(field))
+        field = text_field(self._schema.by_name[type_name], declared, names)
+        return _Field(field, declared, self._scanned(field))
+
+    def _corpus(self, field: TextField) -> Corpus:
+        texts = self._graph.texts
+        try:
+            index, overlay = texts.of(self._ctx.checkout, field.type, field.field)
+        except CorruptionError:
+            texts.distrust(self._ctx.checkout, field.type, field.field)
+            index, overlay = texts.of(self._ctx.checkout, field.type, field.field)
+        return Corpus(index, overlay)
+
+    def _scanned(self, field: TextField) -> Corpus:
+        """The texts of the records that the actor sees, where an index has others as well."""
+        found: dict[str, Texts] = {}
+        for state in self._select(Selection(field.type)):
+            if state.type == field.type:
+                found[state.handle] = field.text_of(state)
+        return Corpus(TextIndex(None, field.analyzer), found)
+
+    def _among(self) -> frozenset[str] | None:
+        """The handles among which is searched; None: all."""
+        request = self._request
+        if request.select is None:
+            return None
+        return frozenset(
+            state.handle
+            for name in request.types
+            for state in self._select(request.select(self._schema, name))
+        )
+
+    def _select(self, selection: Selection) -> Iterator[NodeState]:
+        after: str | None = None
+        while True:
+            page = msgspec.structs.replace(selection, limit=_PAGE, after=after)
+            found, _, commit = self._ctx.kg.page_with_commit(page)
+            self._moved = self._moved or commit != self._commit
+            yield from found.rows
+            after = found.next
+            if after is None:
+                return
+
+    def _notices(self, searched: Sequence[str]) -> Iterator[str]:
+        if not searched:
+            yield "no field of these types can be searched; declare one with search=True"
+
+    # --- what is shown ---------------------------------------------------------------------
+
+    def _read(self, handles: Sequence[str]) -> Mapping[str, NodeState]:
+        states, commit = self._ctx.kg.read_all(handles)
+        self._moved = self._moved or commit != self._commit
+        return states
+
+    def _reader(self, field: _Field) -> Callable[[str], Texts]:
+        def read(handle: str) -> Texts:
+            return field.searched.text_of(self._read([handle]).get(handle))
+
+        return read
+
+    def _hit(
+        self, query: TextQuery, fields: Sequence[_Field], ranked: Ranked, state: NodeState
+    ) -> Hit:
+        record = Record(self._ctx, self._request.place, state, self._commit)
+        evidence: list[Evidence] = []
+        if not ranked.related:
+            for found in ranked.found:
+                field = fields[found.source]
+                shown = self._evidence(query, record, field, _place(state, field, found.item))
+                if shown is not None:
+                    evidence.append(shown)
+                    break
+        return Hit(
+            id=record.uri,
+            iri=self._ctx.kg.iri(state.handle),
+            type=state.type,
+            title=record.title,
+            score=round(ranked.score, 6),
+            evidence=tuple(evidence),
+            related=ranked.related,
+        )
+
+    def _evidence(
+        self, query: TextQuery, record: Record, field: _Field, at: FieldPath
+    ) -> Evidence | None:
+        """The window that proves a hit on the text itself; None if it does not match there."""
+        found = text_of(record, at)
+        text = found.text[:]
+        matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
+        if not matches:
+            return None
+        spans = [Span(each.start, each.end) for each in matches]
+        window = window_around(
+            text, _densest(spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
+        )
+        read = call_from(self._cursors, record, at, window.start, found.digest)
+        return Evidence(field=at.field, item=at.item, path=at.path, window=window, read=read)
+
+
+def _place(state: NodeState, field: _Field, item: int) -> FieldPath:
+    """Where a text of a record is: the field, an item of a list, or a string of a Json value."""
+    name = field.declared.name
+    value = state.values[name]
+    if isinstance(value, Json):
+        return FieldPath(name, path=pointer_to(value, item))
+    return FieldPath(name, item if field.declared.many else None)
+
+
+def _densest(spans: Sequence[Span], width: int) -> Span:
+    """The match with the most others within a window that begins with it; the first of equals."""
+    best, most, end = 0, 0, 0
+    for at, span in enumerate(spans):
+        end = max(end, at)
+        while end < len(spans) and spans[end].end <= span.start + width:
+            end += 1
+        if end - at > most:
+            best, most = at, end - at
+    first, last = spans[best], spans[best + max(most, 1) - 1]
+    return Span(first.start, max(first.end, last.end))

@@ -1,0 +1,150 @@
+"""``search``: records by their texts, each with its proof and the call that reads on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import time
+from typing import Final
+
+import msgspec
+
+from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
+from trails.engine.evidence.records import known_field, make_place
+from trails.engine.evidence.search import SearchRequest, search
+from trails.engine.session.context import GraphContext
+from trails.errors import FieldError, ValidationError
+from trails.model.evidence.windows import Hit
+from trails.model.nodes import Selection
+from trails.model.types import Schema
+from trails.model.uris import parse_clause
+from trails.projections.tools import MAX_CHARS
+from trails.request.builtins.declare import (
+    READER,
+    STRING,
+    Builtin,
+    Route,
+    ToolContext,
+    field,
+    listed,
+    said,
+    shown,
+)
+from trails.request.fitting import Page
+from trails.request.resources.contents import condition_of
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """The arguments of ``search``."""
+
+    query: str
+    types: tuple[str, ...]
+    fields: tuple[str, ...]
+    where: str | None
+    limit: int
+    cursor: str | None
+    branch: str | None
+    snapshot: str | None
+
+    def request(self) -> SearchRequest:
+        """What they ask for."""
+        if self.where is not None and not self.types:
+            message = "where needs types: the field that it names is a field of a type"
+            raise ValidationError([FieldError("where", "missing", message, self.where[:100])])
+        return SearchRequest(
+            query=self.query,
+            types=self.types,
+            fields=self.fields,
+            select=None if self.where is None else self._select,
+            subject=self.where,
+            limit=self.limit,
+            cursor=self.cursor,
+            place=make_place(self.branch, self.snapshot),
+        )
+
+    def _select(self, schema: Schema, type_name: str) -> Selection:
+        declared, clause = schema.by_name[type_name], parse_clause(self.where or "")
+        known_field(declared, clause.field, "where")
+        return Selection(type_name, condition_of(declared, clause))
+
+
+def _search(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+    page = search(tool.service, ctx, msgspec.convert(given, _Wanted).request())
+    cursors = Cursors(tool.service.graph)
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        cursor = page.cursor(cursors, at)
+        return None if cursor is None else {"cursor": cursor}
+
+    body: dict[str, object] = {
+        "results": [_document(each) for each in page.hits],
+        "commit": page.commit,
+        "searched": page.searched,
+    }
+    if page.notices:
+        body["notice"] = "; ".join(page.notices)
+    if page.more:
+        body["expires"] = expiry(time() + LIFETIME)
+    return Page(body, "results", changes)
+
+
+def _document(hit: Hit) -> dict[str, object]:
+    """A hit as an answer shows it."""
+    shown: dict[str, object] = {
+        "id": hit.id,
+        "title": hit.title,
+        "url": hit.iri,
+        "type": hit.type,
+        "score": hit.score,
+    }
+    if not hit.evidence:
+        why = _RELATED if hit.related else _UNPROVEN
+        fetch = {"tool": "fetch", "arguments": {"id": hit.id}}
+        return {**shown, "related": hit.related, "evidence": None, "notice": why, "read": fetch}
+    evidence = hit.evidence[0]
+    parts = {"item": evidence.item, "path": evidence.path}
+    place = {name: value for name, value in parts.items() if value is not None}
+    return {
+        **shown,
+        "evidence": {"field": evidence.field, **place, **evidence.window.document()},
+        "read": evidence.read,
+    }
+
+
+_RELATED: Final = (
+    "Not proven: it has none of the words, only words that go with them. Fetch it to judge."
+)
+_UNPROVEN: Final = "Not proven: no text of it shows the match. Fetch it to judge."
+
+SEARCH: Final = Builtin(
+    name="search",
+    title="Search texts",
+    description=(
+        "Find records by the words in their texts, best first. Each result has the record's id "
+        "and, as evidence, the verbatim text around the match with offsets in characters; read "
+        'is the call that reads on from there. Query: words, "a phrase", prefix*, fuzzy~, '
+        "field:word, -without, OR. next is the call for more results; all are of one commit."
+    ),
+    fields=(
+        field("query", "What to look for.", required=True, min_length=1, max_length=4096),
+        field("types", "Only these types.", many=True, max_count=100),
+        field("fields", "Only in these fields.", many=True, max_count=100),
+        field("where", "field=value; needs types.", min_length=1, max_length=2000),
+        field("limit", "How many.", "Int", default=10, min_value=1, max_value=100),
+        field("cursor", "From next.", max_length=4000),
+        field("branch", "The branch; main when left out.", max_length=100),
+        field("snapshot", "A past commit, instead of a branch.", max_length=100),
+    ),
+    controls=(MAX_CHARS,),
+    output=shown(
+        results=listed(shown(id=STRING, title=STRING, url=STRING)),
+        commit=STRING,
+        optional={"notice": STRING, "next": said({"type": "object"}, "The exact call.")},
+    ),
+    hints=READER,
+    action="Read",
+    run=_search,
+    routes=(Route("GET", "search"),),
+    command="search",
+)
+
+BUILTINS: Final = (SEARCH,)
