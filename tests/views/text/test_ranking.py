@@ -158,6 +158,66 @@ def test_what_is_found_can_be_proven(query, texts, overlay):
         assert {record.handle for record in records} == expected
 
 
+PIECES = st.lists(
+    st.sampled_from(
+        [
+            "Straße",
+            "Cafe\u0301",
+            "ﬁ",
+            "東京",
+            "都庁",
+            "가나다",
+            "ภาษา",
+            "हिन्दी",
+            "REQ-12",
+            "a_b",
+            "🚀",
+            "½",
+            "x",
+            " ",
+        ]
+    )
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    max_size=6,
+).map("".join)
+
+
+@given(texts=st.lists(PIECES, min_size=1, max_size=5), data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_part_of_a_text_finds_it(texts, data):
+    """In any script: what is copied from a text finds it, and is located in it."""
+    one = source({f"N/{n}": text for n, text in enumerate(texts)})
+    number = data.draw(st.integers(0, len(texts) - 1))
+    words = list(PLAIN.tokens(texts[number]))
+    if not words:
+        return
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(words) - 1)] * 2)))
+    part = texts[number][words[start].start : words[end].end].replace('"', " ")
+    if PLAIN.words(part) != [word.text for word in words[start : end + 1]]:
+        return  # a character that is several words, such as a fraction, was cut
+    for query in (parse(f'"{part}"'), parse(part.replace("*", " ").replace("~", " "))):
+        if query.excluded or not query.groups:
+            continue
+        records = rank(query, [one], 10).records
+        assert f"N/{number}" in {record.handle for record in records}, query
+        for record in records:
+            assert find(query, texts[int(record.handle[2:])], PLAIN)
+
+
+WORD = st.text("abcé東", min_size=3, max_size=5)
+
+
+@given(words=st.lists(WORD, min_size=1, max_size=20), query=WORD, distance=st.sampled_from("12"))
+@settings(max_examples=100, deadline=None)
+def test_distance_means_the_same_to_index_and_proof(words, query, distance):
+    """Exactly the texts that have a match are found."""
+    asked = parse(f"{query}~{distance}")
+    one = source({f"N/{n}": word for n, word in enumerate(words)})
+    records = rank(asked, [one], 100).records
+    expected = {f"N/{n}" for n, word in enumerate(words) if find(asked, word, PLAIN)}
+    assert {record.handle for record in records} == expected
+
+
 def test_a_prefix_stands_for_a_limited_number_of_words():
     """The most frequent ones are taken, and the answer says so."""
     one = source({f"N/{n}": f"word{n} {'word1' if n < 50 else ''}" for n in range(200)})
@@ -219,3 +279,17 @@ def _lines(name):
 
 def _gain(grades):
     return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))
+
+
+def test_stop_words_of_one_field_count_in_none() -> None:
+    """In a field without a language they would be rare; alone, they are searched for."""
+    english, plain = Analyzer("english"), Analyzer()
+    body = TextIndex(None, english)
+    body.put({f"d{at}": f"the wing of number{at}" for at in range(20)})
+    body.flush()
+    name = TextIndex(None, plain)
+    name.put({**{f"d{at}": f"plane {at}" for at in range(20)}, "d7": "the plane"})
+    name.flush()
+    sources = [Source(Corpus(body, {}), "body"), Source(Corpus(name, {}), "name")]
+    assert rank(parse("the number3"), sources, 1).records[0].handle == "d3"
+    assert [each.handle for each in rank(parse("the"), sources, 5).records] == ["d7"]

@@ -314,7 +314,7 @@ class _Search:
             return None
         spans = [Span(each.start, each.end) for each in matches]
         window = window_around(
-            text, _densest(spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
+            text, _densest(text, spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
         )
         read = call_from(self._cursors, record, at, window.start, found.digest)
         return Evidence(field=at.field, item=at.item, path=at.path, window=window, read=read)
@@ -329,14 +329,16 @@ def _place(state: NodeState, field: _Field, item: int) -> FieldPath:
     return FieldPath(name, item if field.declared.many else None)
 
 
-def _densest(spans: Sequence[Span], width: int) -> Span:
-    """The match with the most others within a window that begins with it; the first of equals."""
-    best, most, end = 0, 0, 0
+def _densest(text: str, spans: Sequence[Span], width: int) -> Span:
+    """The part of a text of at most ``width`` characters that has the most different matches."""
+    words = [text[each.start : each.end].casefold() for each in spans]
+    best, most = spans[:1], 0
+    end = 0
     for at, span in enumerate(spans):
-        end = max(end, at)
+        end = max(end, at + 1)
         while end < len(spans) and spans[end].end <= span.start + width:
             end += 1
-        if end - at > most:
-            best, most = at, end - at
-    first, last = spans[best], spans[best + max(most, 1) - 1]
-    return Span(first.start, max(first.end, last.end))
+        different = len(set(words[at:end]))
+        if different > most:
+            best, most = spans[at:end], different
+    return Span(best[0].start, best[-1].end)

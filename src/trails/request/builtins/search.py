@@ -131,8 +131,8 @@ SEARCH: Final = Builtin(
         field("where", "field=value; needs types.", min_length=1, max_length=2000),
         field("limit", "How many.", "Int", default=10, min_value=1, max_value=100),
         field("cursor", "From next.", max_length=4000),
-        field("branch", "The branch; main when left out.", max_length=100),
-        field("snapshot", "A past commit, instead of a branch.", max_length=100),
+        field("branch", "", max_length=100),
+        field("snapshot", "", max_length=100),
     ),
     controls=(MAX_CHARS,),
     output=shown(

@@ -301,7 +301,7 @@ class _Terms(dict[str, str]):
 
 def _origins(text: str) -> list[int] | None:
     """For each character of the folded text, where it comes from; None if nothing moved."""
-    lengths = [_LENGTHS[character] for character in text]
-    if lengths.count(1) == len(text):
+    lengths = _LENGTHS
+    if all(lengths[character] == 1 for character in set(text)):
         return None
-    return [index for index, length in enumerate(lengths) for _ in range(length)]
+    return [place for place, character in enumerate(text) for _ in range(lengths[character])]

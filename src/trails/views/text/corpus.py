@@ -14,19 +14,17 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 import tantivy
 from tantivy import Occur, Query
 
-from trails.model.caches import LRUCache
-from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import Leaf
-from trails.views.text.index import TextIndex, Texts, count, guard, items, order
+from trails.views.text.index import TextIndex, Texts, count, guard, number_in, order
 from trails.views.text.matching import frequencies
+from trails.views.text.overlay import Replaced, overlay_of
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -37,12 +35,11 @@ MOST_TIES: Final = 4096
 """Among so many texts of equal score, those that come first are chosen by their names."""
 _MARGIN: Final = 16
 _SMALL: Final = 256
-"""An overlay or filter up to this size is applied to the candidates, which is faster."""
-_SHORT: Final = 4096
-"""Characters of a text whose analysis is kept."""
+"""So many hits may be left out because an overlay replaces them."""
 _CLOSE: Final = 1e-5
 """Scores of tantivy, in single precision, that may be equal."""
 _FREQUENCY: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "freq,')
+_AVERAGE: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "avgdl,')
 
 
 def _lengths() -> list[int]:
@@ -57,6 +54,8 @@ _LENGTHS: Final = _lengths()
 
 
 Hit = tuple[float, tantivy.DocAddress]
+Seen = Callable[[str], bool]
+"""Whether a record is among those searched, and its text not another one in the overlay."""
 
 
 class Candidate(NamedTuple):
@@ -78,57 +77,6 @@ class Plan(msgspec.Struct):
     """Leaves that no text has."""
 
 
-class Document(NamedTuple):
-    """A text of an overlay, analysed."""
-
-    words: list[str]
-    vocabulary: frozenset[str]
-
-
-class Overlay:
-    """The texts that differ from those of an index; () for what is not there. Never changes."""
-
-    def __init__(self, texts: Mapping[str, Texts], analyzer: Analyzer) -> None:
-        self.handles = texts.keys()
-        self.documents = [
-            (handle, item, _analysed(text, analyzer))
-            for handle, held in texts.items()
-            for item, text in enumerate(items(held))
-        ]
-        self.words = sum(len(document.words) for _, _, document in self.documents)
-        self.replaced = _Replaced()
-
-
-@lru_cache(maxsize=16_384)  # of an overlay with one more text, all the others are known
-def _short(text: str, analyzer: Analyzer) -> Document:
-    words = analyzer.words(text)
-    return Document(words, frozenset(words))
-
-
-def _analysed(text: str, analyzer: Analyzer) -> Document:
-    return (_short if len(text) <= _SHORT else _short.__wrapped__)(text, analyzer)
-
-
-_OVERLAYS: Final = LRUCache[tuple[int, Analyzer], tuple[Mapping[str, Texts], Overlay]](64)
-"""By the identity of the mapping, which is kept, so that its identity is not used again."""
-
-
-def _overlay(texts: Mapping[str, Texts], analyzer: Analyzer) -> Overlay:
-    if not texts:
-        return Overlay(texts, analyzer)
-    key = id(texts), analyzer
-    return _OVERLAYS.get(key, lambda: (texts, Overlay(texts, analyzer)))[1]
-
-
-class _Replaced:
-    """What an overlay hides of an index: computed once for each state of the index."""
-
-    searcher: tantivy.Searcher | None = None
-    query: Query | None = None
-    documents = 0
-    words = 0
-
-
 class Corpus:
     """The texts of one field, as one branch or snapshot sees them."""
 
@@ -136,7 +84,7 @@ class Corpus:
         """``texts`` are those that differ from the index; the mapping must not change."""
         self.index = index
         self.analyzer = index.analyzer
-        self._overlay = _overlay(texts, index.analyzer)
+        self._overlay = overlay_of(texts, index.analyzer)
         self._state = index.state
         self._searcher = index.state.searcher
         with guard(index):
@@ -146,14 +94,13 @@ class Corpus:
         self.documents = self._searcher.num_docs - replaced.documents + len(self._overlay.documents)
         self.words = self._state.words - replaced.words + self._overlay.words
 
-    def _replaced(self) -> _Replaced:
+    def _replaced(self) -> Replaced:
         replaced = self._overlay.replaced
         if replaced.searcher is self._searcher:
             return replaced
-        found = _Replaced()
+        found = Replaced()
         if self._overlay.handles and self._searcher.num_docs:
-            handles = list(self._overlay.handles)
-            found.query = Query.term_set_query(self.index.schema, "handle", handles)
+            found.query = self._handles(self._overlay.handles)
             found.documents = count(self._searcher, found.query)
             if found.documents:
                 hits = self._searcher.search(found.query, found.documents, count=False).hits
@@ -174,14 +121,19 @@ class Corpus:
         """How many texts have a word."""
         found = self._state.frequency(term)
         if found and self._hides is not None:
-            wanted = [
-                (Occur.Must, Query.term_query(self.index.schema, "words", term, "basic")),
-                (Occur.Must, self._hides),
-            ]
-            found -= count(self._searcher, Query.boolean_query(wanted))
-        return found + sum(
-            term in document.vocabulary for _, _, document in self._overlay.documents
-        )
+            found -= self._replaced_frequency(term)
+        added = self._overlay.documents
+        return found + sum(term in document.vocabulary for _, _, document in added)
+
+    def _replaced_frequency(self, term: str) -> int:
+        replaced = self._replaced()
+        known = replaced.frequencies.get(term)
+        if known is None:
+            term_query = Query.term_query(self.index.schema, "words", term, "basic")
+            both = [(Occur.Must, term_query), (Occur.Must, self._hides or Query.empty_query())]
+            known = count(self._searcher, Query.boolean_query(both))
+            replaced.frequencies[term] = known
+        return known
 
     def beginning(self, prefix: str, limit: int) -> set[str]:
         """Words that begin like this: the most frequent ones, and those of the overlay."""
@@ -202,13 +154,152 @@ class Corpus:
         """The ``k`` best texts that a plan finds; of the records in ``among`` if it is given."""
         found = self._scan(plan, among, without)
         with guard(self.index):
-            if query := self._query(plan, among):
-                wanted = k + len(without)
-                if self._hides is not None and len(self._overlay.handles) <= _SMALL:
-                    wanted += self._hidden
-                found += self._candidates(query, plan.weights, wanted, without)
+            found += self._indexed(plan, k, among, without)
         found.sort(key=rank_key)
         return found[:k]
+
+    def _indexed(
+        self, plan: Plan, k: int, among: frozenset[str] | None, without: frozenset[str]
+    ) -> list[Candidate]:
+        """The best texts of the index."""
+        query = self._query(plan)
+        if query is None:
+            return []
+
+        hidden = self._overlay.handles
+        seen: Seen | None = None
+        if hidden or without or among is not None:
+
+            def seen(handle: str) -> bool:
+                return (
+                    handle not in hidden
+                    and handle not in without
+                    and (among is None or handle in among)
+                )
+
+        expected = k + _MARGIN + min(self._hidden + len(without), _SMALL)
+        if among is not None:
+            expected = int(4 * expected * self._searcher.num_docs / max(1, len(among)))
+        if among is None or expected < 2 * len(among):
+            # Leaving out hits that are not seen is faster, if that leaves enough.
+            found = self._best(query, plan.weights, k, expected, seen)
+            if found is not None:
+                return found
+        query = self._filtered(query, among, without)
+        return self._best(query, plan.weights, k, k + _MARGIN, None) or []
+
+    def _best(
+        self,
+        query: Query,
+        weights: Mapping[Leaf, float],
+        k: int,
+        limit: int,
+        seen: Seen | None,
+    ) -> list[Candidate] | None:
+        """The best texts that are seen, with exact scores; None if they are not among so many."""
+        hits = self._searcher.search(query, limit, count=False).hits
+        least = self._least(hits, k, seen)
+        if least is None:
+            if len(hits) == limit:
+                return None
+            window = hits
+        else:
+            least *= 1 - self._spread(hits[0], weights)
+            if len(hits) == limit and hits[-1][0] >= least:
+                hits = self._searcher.search(query, max(MOST_TIES, limit), count=False).hits
+            window = [hit for hit in hits if hit[0] >= least]
+        return self._scored(window, weights, k, seen)
+
+    def _least(self, hits: list[Hit], k: int, seen: Seen | None) -> float | None:
+        """The score of the hit number ``k`` of those that are seen."""
+        if seen is None:
+            return hits[k - 1][0] if len(hits) >= k else None
+        for score, address in hits:
+            k -= seen(self.index.entry(self._searcher, address).handle)
+            if k == 0:
+                return score
+        return None
+
+    def _spread(self, hit: Hit, weights: Mapping[Leaf, float]) -> float:
+        """By how much the scores of tantivy may differ from ours.
+
+        Boosts correct all but the average length, and no score changes more than that does.
+        """
+        if self._state.stored_average is None:
+            self._state.stored_average = self._explained_average(hit, weights)
+        stored = self._state.stored_average
+        return min(0.5, _CLOSE + 2 * abs(self.average / stored - 1)) if stored else _CLOSE
+
+    def _explained_average(self, hit: Hit, weights: Mapping[Leaf, float]) -> float | None:
+        for leaf in weights:
+            if not leaf.distance and (explained := self._explain(self._plain(leaf), hit[1])):
+                return number_in(_AVERAGE, explained)
+        return None
+
+    def _scored(
+        self,
+        hits: list[Hit],
+        weights: Mapping[Leaf, float],
+        k: int,
+        seen: Seen | None,
+    ) -> list[Candidate]:
+        """The best of these hits, by their exact scores."""
+        addresses = [address for _, address in hits]
+        # Texts of one length that tantivy gives the same score have the same frequencies.
+        alike: dict[tuple[float, int], list[int]] = {}
+        lengths = self._values("length", addresses)
+        for place, (hit, length) in enumerate(zip(hits, lengths, strict=True)):
+            alike.setdefault((hit[0], length), []).append(place)
+        orders = self._values("order", addresses)
+        counted = self._frequencies([addresses[places[0]] for places in alike.values()], weights)
+        ordered: list[tuple[float, int, int]] = []
+        for ((_, length), places), held in zip(alike.items(), counted, strict=True):
+            score = _score(weights, held, length, self.average)
+            ordered += [(-score, orders[place], place) for place in places]
+        ordered.sort()
+        found: list[Candidate] = []
+        for score, _, place in ordered:
+            entry = self.index.entry(self._searcher, addresses[place])
+            if seen is None or seen(entry.handle):
+                found.append(Candidate(entry.handle, entry.item, -score))
+                if len(found) == k:
+                    break
+        return found
+
+    def _frequencies(
+        self, addresses: list[tantivy.DocAddress], weights: Mapping[Leaf, float]
+    ) -> list[dict[Leaf, float]]:
+        """How often each leaf is in these texts."""
+        found: list[dict[Leaf, float]] = [{} for _ in addresses]
+        for leaf in weights:
+            if leaf.distance:
+                for place in self._within(leaf, addresses):
+                    found[place][leaf] = 1
+                continue
+            query = self._plain(leaf)
+            for place, address in enumerate(addresses):
+                if explained := self._explain(query, address):
+                    found[place][leaf] = number_in(_FREQUENCY, explained)
+        return found
+
+    def _within(self, leaf: Leaf, addresses: list[tantivy.DocAddress]) -> list[int]:
+        """Which of these texts have such a word; each explanation would look at all words."""
+        handles = {self.index.entry(self._searcher, address).handle for address in addresses}
+        query = [(Occur.Must, self._plain(leaf)), (Occur.Must, self._handles(handles))]
+        limit = MOST_TIES + len(addresses)
+        hits = self._searcher.search(Query.boolean_query(query), limit, count=False).hits
+        known = {(address.segment_ord, address.doc) for _, address in hits}
+        return [
+            place
+            for place, address in enumerate(addresses)
+            if (address.segment_ord, address.doc) in known
+        ]
+
+    def _explain(self, query: Query, address: tantivy.DocAddress) -> str | None:
+        try:
+            return query.explain(self._searcher, address).to_json()
+        except ValueError:  # it is not in this text
+            return None
 
     def _scan(
         self, plan: Plan, among: frozenset[str] | None, without: frozenset[str]
@@ -236,8 +327,8 @@ class Corpus:
                 found.append(Candidate(handle, item, score))
         return found
 
-    def _query(self, plan: Plan, among: frozenset[str] | None) -> Query | None:
-        """What finds the candidates in the index; None if there can't be any."""
+    def _query(self, plan: Plan) -> Query | None:
+        """What finds the texts in the index; None if there can't be any."""
         any_of = self._any_of(plan.weights)
         if any_of is None:
             return None
@@ -246,16 +337,27 @@ class Corpus:
             held = self._any_of(dict.fromkeys(group, 1.0))
             if held is None:
                 return None
-            clauses.append((Occur.Must, _filter(held)))
-        if among is not None:
-            handles = Query.term_set_query(self.index.schema, "handle", sorted(among))
-            clauses.append((Occur.Must, _filter(handles)))
+            clauses.append((Occur.Must, _unscored(held)))
         excluded = self._any_of(dict.fromkeys(plan.excluded, 1.0))
         if excluded is not None:
             clauses.append((Occur.MustNot, excluded))
-        if self._hides is not None and len(self._overlay.handles) > _SMALL:
-            clauses.append((Occur.MustNot, self._hides))
         return Query.boolean_query([(Occur.Must, any_of), *clauses]) if clauses else any_of
+
+    def _filtered(
+        self, query: Query, among: frozenset[str] | None, without: frozenset[str]
+    ) -> Query:
+        """A query that finds nothing but what is seen."""
+        clauses = [(Occur.Must, query)]
+        if among is not None:
+            clauses.append((Occur.Must, _unscored(self._handles(among))))
+        if without:
+            clauses.append((Occur.MustNot, self._handles(without)))
+        if self._hides is not None:
+            clauses.append((Occur.MustNot, self._hides))
+        return Query.boolean_query(clauses)
+
+    def _handles(self, handles: Iterable[str]) -> Query:
+        return Query.term_set_query(self.index.schema, "handle", list(handles))
 
     def _any_of(self, weights: Mapping[Leaf, float]) -> Query | None:
         if not self._searcher.num_docs:
@@ -286,67 +388,6 @@ class Corpus:
             return Query.term_query(schema, "words", leaf.terms[0], "freq")
         return Query.phrase_query(schema, "words", list(leaf.terms))
 
-    def _candidates(
-        self,
-        query: Query,
-        weights: Mapping[Leaf, float],
-        k: int,
-        without: frozenset[str],
-    ) -> list[Candidate]:
-        """The best texts of the index, with their exact scores."""
-        # Where lengths are compared with another average, more of them might be among the best.
-        state = self._state
-        drift = abs(self.average * self._searcher.num_docs / max(1, state.words) - 1)
-        keep = k if state.exact and drift < _CLOSE else 2 * k + 2 * _MARGIN
-        hits = self._searcher.search(query, keep + _MARGIN, count=False).hits
-        if len(hits) <= keep:
-            return list(self._exact(hits, weights, without))
-        least = hits[keep - 1][0]
-        if len(hits) == keep + _MARGIN and hits[-1][0] > least * (1 - _CLOSE):
-            hits = self._searcher.search(query, max(MOST_TIES, 2 * keep), count=False).hits
-        best = [hit for hit in hits if hit[0] > least * (1 + _CLOSE)]
-        ties = [hit for hit in hits if abs(hit[0] / least - 1) <= _CLOSE]
-        # Equal to the last bit: their scores here are equal too, and need not be compared.
-        spare = 0 if ties[0][0] == ties[-1][0] else _MARGIN
-        orders = self._values("order", [address for _, address in ties])
-        chosen = sorted(zip(orders, range(len(ties)), strict=True))[: keep + spare - len(best)]
-        return list(self._exact([*best, *(ties[place] for _, place in chosen)], weights, without))
-
-    def _exact(
-        self, hits: Sequence[Hit], weights: Mapping[Leaf, float], without: frozenset[str]
-    ) -> Iterator[Candidate]:
-        """The hits with their exact scores."""
-        leaves = [(leaf, self._plain(leaf)) for leaf in weights]
-        lengths = self._values("length", [address for _, address in hits])
-        # Texts of one length that tantivy gives the same score have the same frequencies.
-        known: dict[tuple[float, int], float] = {}
-        for (rough, address), length in zip(hits, lengths, strict=True):
-            entry = self.index.entry(self._searcher, address)
-            if entry.handle in self._overlay.handles or entry.handle in without:
-                continue
-            score = known.get((rough, length))
-            if score is None:
-                held = {
-                    leaf: times
-                    for leaf, query in leaves
-                    if (times := self._occurrences(leaf, query, address))
-                }
-                score = _score(weights, held, length, self.average)
-                known[rough, length] = score
-            yield Candidate(entry.handle, entry.item, score)
-
-    def _occurrences(self, leaf: Leaf, query: Query, address: tantivy.DocAddress) -> float:
-        try:
-            explained = query.explain(self._searcher, address).to_json()
-        except ValueError:  # it is not in this text
-            return 0
-        if leaf.distance:
-            return 1
-        found = _FREQUENCY.search(explained)
-        if found is None:
-            raise RuntimeError(f"tantivy explains a score otherwise than before: {explained}")
-        return float(found[1])
-
 
 def idf(count: int, documents: int) -> float:
     """How much a word says that so many of the texts have."""
@@ -356,7 +397,7 @@ def idf(count: int, documents: int) -> float:
 def rank_key(candidate: Candidate) -> tuple[float, int, str, int]:
     """Best first, and a total order among equals."""
     handle, item, score = candidate
-    return -score, order(handle, 0), handle, item
+    return -score, order(handle, item), handle, item
 
 
 def _score(
@@ -370,5 +411,5 @@ def _score(
     )
 
 
-def _filter(query: Query) -> Query:
+def _unscored(query: Query) -> Query:
     return Query.const_score_query(query, 0.0)

@@ -29,6 +29,8 @@ MOST_CLAUSES: Final = 64
 MOST_CHARACTERS: Final = 4096
 LONGEST_PHRASE: Final = 32
 """Words; what is behind them in a longer phrase is not compared."""
+MOST_FUZZY: Final = 8
+"""Words with ~; the index compares each of them with all its words."""
 SHORTEST_FUZZY: Final = 3
 """With fewer letters, almost every short word would be within the distance."""
 
@@ -119,7 +121,7 @@ def parse(text: str, fields: Collection[str] = ()) -> TextQuery:
         notices.append(f"only the first {MOST_CHARACTERS} characters of the query were used")
     groups: list[tuple[Clause, ...]] = []
     excluded: list[Clause] = []
-    joined, count = False, 0
+    joined, count, fuzzy = False, 0, 0
     for clause in _clauses(text, fields):
         if clause is None:
             joined = bool(groups)
@@ -128,6 +130,10 @@ def parse(text: str, fields: Collection[str] = ()) -> TextQuery:
         if count > MOST_CLAUSES:
             notices.append(f"only the first {MOST_CLAUSES} parts of the query were used")
             break
+        if clause.distance:
+            fuzzy += 1
+            if fuzzy > MOST_FUZZY:
+                clause = msgspec.structs.replace(clause, distance=0)  # noqa: PLW2901
         if clause.excluded:
             excluded.append(clause)
         elif joined:
@@ -135,6 +141,8 @@ def parse(text: str, fields: Collection[str] = ()) -> TextQuery:
         else:
             groups.append((clause,))
         joined = False
+    if fuzzy > MOST_FUZZY:
+        notices.append(f"only the first {MOST_FUZZY} words with ~ were searched for as such")
     if excluded and not groups:
         notices.append("the query only excludes; add a word that is searched for")
     return TextQuery(tuple(groups), tuple(excluded), tuple(notices))

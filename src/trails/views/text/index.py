@@ -202,6 +202,8 @@ class IndexState:
         self.words = int(sums["length"]["sum"] or 0)
         self.stored_documents = self._stored_documents()
         """How many texts the statistics of tantivy count: deleted ones until they are merged."""
+        self.stored_average = self.words / searcher.num_docs if self.exact and self.words else None
+        """Their average length; None where it is not known yet."""
 
     def _stored_documents(self) -> int:
         hits = self.searcher.search(tantivy.Query.all_query(), 1, count=False).hits
@@ -210,10 +212,7 @@ class IndexState:
         address = hits[0][1]
         handle = TextIndex.entry(self.searcher, address).handle
         query = tantivy.Query.term_query(self._schema, "handle", handle, "basic")
-        found = _DOCUMENTS.search(query.explain(self.searcher, address).to_json())
-        if found is None:
-            raise RuntimeError("tantivy explains a score otherwise than before")
-        return int(float(found[1]))
+        return int(number_in(_DOCUMENTS, query.explain(self.searcher, address).to_json()))
 
     @property
     def exact(self) -> bool:
@@ -237,6 +236,14 @@ class IndexState:
 def count(searcher: tantivy.Searcher, query: tantivy.Query) -> int:
     """How many documents match."""
     return int(searcher.search(query, 1, count=True).count)  # type: ignore[attr-defined]
+
+
+def number_in(pattern: re.Pattern[str], explained: str) -> float:
+    """A number of those from which tantivy computed a score."""
+    found = pattern.search(explained)
+    if found is None:
+        raise RuntimeError(f"tantivy explains scores in another way: {explained}")
+    return float(found[1])
 
 
 def order(handle: str, item: int) -> int:
