@@ -115,7 +115,7 @@ class Component(Node):
         "works, COM communications, STP stops, DEP depot, LIN the line itself.",
     )
     name: str = predicate(min_length=3, max_length=80, label=True)
-    description: str = predicate(min_length=20, max_length=600, search=True)
+    description: str = predicate(min_length=20, max_length=600, search=True, language="english")
     part_of: Ref["Component"] | None = predicate(
         description="The next larger component; empty for the line itself."
     )
@@ -157,6 +157,7 @@ class Requirement(Node):
         min_length=80,
         max_length=2000,
         search=True,
+        language="english",
         description="Why the requirement exists and where its figures come from.",
     )
     refines: Ref["Requirement"] | None = predicate(
@@ -190,6 +191,7 @@ class Hazard(Node):
         min_length=80,
         max_length=1500,
         search=True,
+        language="english",
         description="How it comes about and how it ends.",
     )
     component: Ref[Component] = predicate(description="Where the hazard arises.")
@@ -213,7 +215,11 @@ class TestCase(Node):
     revision: str = predicate(pattern=r"^[A-Z]$")
     method: str = predicate(one_of=["analysis", "inspection", "demonstration", "test"])
     objective: str = predicate(
-        min_length=40, max_length=1000, search=True, description="What is done and measured."
+        min_length=40,
+        max_length=1000,
+        search=True,
+        language="english",
+        description="What is done and measured.",
     )
     author: Ref[Person] = predicate()
     components: list[Ref[Component]] = predicate(min_count=1, description="What is under test.")
@@ -244,10 +250,14 @@ class Incident(Node):
         min_length=200,
         max_length=6000,
         search=True,
+        language="english",
         description="What happened, in the reporter's own words, not edited.",
     )
     lessons: str | None = predicate(
-        max_length=1500, search=True, description="What was or will be changed because of it."
+        max_length=1500,
+        search=True,
+        language="english",
+        description="What was or will be changed because of it.",
     )
     component: Ref[Component] = predicate(description="Where it started.")
     reporter: Ref[Person] = predicate()
@@ -268,7 +278,7 @@ class Decision(Node):
     consulted: list[Ref[Party]] = predicate(description="People and suppliers who were heard.")
     affects: list[Ref[Requirement]] = predicate()
     supersedes: Ref["Decision"] | None = predicate()
-    text: str = predicate(min_length=200, max_length=4000, search=True)
+    text: str = predicate(min_length=200, max_length=4000, search=True, language="english")
 
 
 @shape

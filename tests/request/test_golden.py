@@ -110,6 +110,8 @@ STORED: Final[Said] = {
     "owner": {"iri": "https://schema.org/owner"},
 }
 """Arguments that mean something for what is stored only."""
+SEARCHED: Final[Mapping[str, object]] = {"language": "german", "stop_words": False}
+"""Arguments of a text that is searched as English."""
 
 
 def changed(field: str, **said: object) -> Said:
@@ -319,11 +321,21 @@ def test_changing_an_argument_of_a_node_type_changes_the_tool_that_takes_it(fiel
     assert project(plain, make_add(plain)) != project(other, make_add(other))
 
 
+@pytest.mark.req("T15", "T18")
+@pytest.mark.parametrize("argument", SEARCHED)
+def test_changing_how_a_text_is_searched_changes_the_tool_that_takes_it(argument):
+    """A caller learns which words are found."""
+    english = {"search": True, "language": "english"}
+    plain = make_specimen(changed("title", **english))
+    other = make_specimen(changed("title", **{**english, argument: SEARCHED[argument]}))
+    assert project(plain, make_add(plain)) != project(other, make_add(other))
+
+
 @pytest.mark.req("T18")
 def test_every_argument_of_predicate_is_changed_by_some_test():
     """A new one fails here until it is projected."""
     covered = {argument for each in (OTHER, STORED) for said in each.values() for argument in said}
-    assert covered == set(Predicate.__struct_fields__)
+    assert covered | SEARCHED.keys() == set(Predicate.__struct_fields__)
 
 
 @pytest.mark.req("T15")

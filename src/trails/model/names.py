@@ -210,9 +210,3 @@ def suggest(name: str, known: Collection[str]) -> str:
 def portable_name(name: str) -> str:
     """The spelling for clients that refuse dots; two names may not share one."""
     return name.replace(".", "_").replace("-", "_")
-
-
-def spell_title(name: str) -> str:
-    """A name as a person reads it: ``requirements.accept`` is "Requirements accept"."""
-    words = name.replace(".", " ").replace("_", " ").replace("-", " ")
-    return words[:1].upper() + words[1:]

@@ -109,7 +109,9 @@ def _describe_stored_fields(document: Document, fields: Iterable[PredicateDescri
         if field.label:
             notes.append("The label: it names an instance to readers.")
         if field.search:
-            notes.append("Its text can be searched.")
+            language = "" if field.language is None else f" as {field.language.capitalize()}"
+            common = "" if field.stop_words else ", with its most common words"
+            notes.append(f"Its text can be searched{language}{common}.")
         if field.iri not in {"", field.name}:
             notes.append(f"Its RDF predicate is {field.iri}.")
         _extend_description(properties[field.name], notes)

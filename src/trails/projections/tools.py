@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
-from trails.model.names import portable_name, spell_title
+from trails.model.names import portable_name
 from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import (
     ANY,
@@ -89,6 +89,12 @@ def controls_of(capability: Capability) -> tuple[PredicateDescriptor, ...]:
         return ()
     # A call that changes something is not repeated for a longer answer.
     return (BRANCH, MAX_CHARS) if capability.descriptor.reads_only else (BRANCH,)
+
+
+def spell_title(name: str) -> str:
+    """A name as a person reads it: ``requirements.accept`` is "Requirements accept"."""
+    words = name.replace(".", " ").replace("_", " ").replace("-", " ")
+    return words[:1].upper() + words[1:]
 
 
 # --- results -------------------------------------------------------------------

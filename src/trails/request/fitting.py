@@ -148,10 +148,7 @@ class _Fitting:
             said["shown"] = len(kept)
             if total is not None:
                 said["of"] = total
-        if notes:
-            said["values"] = notes[:_MOST_NOTES]
-            if len(notes) > _MOST_NOTES:
-                said["more_values"] = len(notes) - _MOST_NOTES
+        said |= _listed(notes, self._limit // 3)
         body["left_out"] = said
         if following is not None:
             body["next"] = abridge(following, self._limit // 4)
@@ -222,7 +219,18 @@ _LEAST: Final = 200
 _ROOMY: Final = 4000
 _SHARE: Final = 8
 """An item that is larger than a page gets this part of it, so that others have room too."""
-_MOST_NOTES: Final = 20
+
+
+def _listed(notes: Sequence[object], room: int) -> dict[str, object]:
+    """Values that are shortened: the first are described, the others counted."""
+    shown: list[object] = []
+    for each in notes:
+        room -= _size(each) + 1
+        if room < 0 and shown:
+            break
+        shown.append(each)
+    found: dict[str, object] = {"values": shown} if shown else {}
+    return found if len(shown) == len(notes) else {**found, "more_values": len(notes) - len(shown)}
 
 
 def abridge(call: Call, room: int) -> Call:
@@ -250,9 +258,7 @@ def fit_value(
         }
         if not isinstance(again, str):
             said["next"] = abridge(again, limit // 4)
-        said["values"] = [each.show(None) for each in cut.noted[:_MOST_NOTES]]
-        if len(cut.noted) > _MOST_NOTES:
-            said["more_values"] = len(cut.noted) - _MOST_NOTES
+        said |= _listed([each.show(None) for each in cut.noted], limit // 3)
         found = {"left_out": said, **short}
         over = _size(found) - limit
         if over <= 0 or room <= _LEAST:
@@ -318,7 +324,7 @@ class _Cuts:
 
     def value(self, value: object, room: int, path: Path) -> object:
         """A value in about ``room`` characters."""
-        if _size(value) <= room:
+        if not value or _size(value) <= room:
             return value
         if isinstance(value, str):
             return self._text(value, room, path)

@@ -215,6 +215,7 @@ with App.open(folder) as app:
 """
 
 
+@pytest.mark.req("E7")
 @pytest.mark.parametrize("format", ["ndjson", "turtle", "csv"])
 @pytest.mark.parametrize(
     ("moment", "number"),

@@ -13,6 +13,8 @@ from tests.worlds.graphs import Calls
 from trails import App, Json, Node, Ref, node_type, predicate
 from trails.model.actors import LOCAL, Actor
 from trails.model.results import Failure
+from trails.request.admission import KernelOptions
+from trails.request.pipeline import Kernel
 
 OTHER = Actor("other", LOCAL.scopes, LOCAL.groups, LOCAL.credential)
 
@@ -426,3 +428,22 @@ def test_fetch_has_the_form_of_connectors(calls):
     assert "author: trails://kg/Author/Ann%20%2F%20%C3%A4%20b" in found["text"].splitlines()
     assert found["metadata"]["type"] == "Doc"
     assert found["complete"] is True
+
+
+def test_the_settings_bound_answers(calls):
+    """Where a call does not say how many characters it wants."""
+    save(calls, slug="s", title="S", body="long " * 9000)
+    kernel = Kernel(calls.app.service(), KernelOptions(max_chars=2000))
+    try:
+        for name, arguments in (
+            ("fetch", {"id": "Doc/s"}),
+            ("node_get", {"record": "Doc/s"}),
+            ("node_list", {"type": "Doc", "limit": 1000, "fields": ["body"]}),
+            ("read_record_field", {"record": "Doc/s", "field": "body"}),
+        ):
+            body = asyncio.run(kernel.execute(LOCAL, name, arguments)).body.decode()
+            assert 1000 < len(body) <= 2000, name
+            more = asyncio.run(kernel.execute(LOCAL, name, {**arguments, "max_chars": 5000}))
+            assert 2000 < len(more.body.decode()) <= 5000, name
+    finally:
+        kernel.close()

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds.graphs import Calls
 
-from trails import App, Node, node_type, predicate
+from trails import App, Json, Node, node_type, predicate
 from trails.views.text.analysis import Analyzer
 
 WORDS = ["flow", "Überschall", "wing", "naïve", "REQ-12", "東京", "heat", "flux", "λόγος", "x"]
@@ -24,6 +24,7 @@ class Paper(Node):
     tags: list[str] = predicate(search=True)
     secret: str | None = predicate()
     status: str | None = predicate()
+    data: Json | None = predicate(search=True)
 
 
 @node_type
@@ -231,6 +232,22 @@ def test_labels_and_items_are_searched(calls):
     assert record["values"]["tags"][hit["evidence"]["item"]] == "blue sky"
     read = calls.result(hit["read"]["tool"], hit["read"]["arguments"])
     assert read["text"] == "blue sky"
+
+
+@pytest.mark.req("E7")
+def test_strings_inside_json_are_searched(calls):
+    """Each is a text of its own, whatever JSON makes of it; evidence has the pointer to it."""
+    data = {"notes": ["one\nsteel", {"a/b": 'say "steel wing"'}], "steel": 1}
+    save(calls, slug="a", data=Json(data))
+    (hit,) = calls.result("search", {"query": "steel wing"})["results"]
+    shown = hit["evidence"]
+    assert (shown["field"], shown["path"]) == ("data", "/notes/1/a~1b")
+    assert shown["text"] == 'say "steel wing"'
+    assert [each["text"] for each in shown["matches"]] == ["steel", "wing"]
+    read = calls.result(hit["read"]["tool"], hit["read"]["arguments"])
+    assert read["text"] == shown["text"]
+    (hit,) = calls.result("search", {"query": "one"})["results"]
+    assert hit["evidence"]["text"] == "one\nsteel"
 
 
 @pytest.mark.parametrize(

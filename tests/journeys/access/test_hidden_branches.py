@@ -107,6 +107,7 @@ BASE = {
     "branch_delete": {"name": "agents/none"},
     "branch_merge": {"source": "main", "target": "agents/mine"},
     "commit_get": {"commit": "main"},
+    "fetch": {"id": "Item/a"},
     "graph_diff": {"from": "main", "to": "main"},
     "graph_load": {"data": '{"type": "Item", "data": {"name": "l"}}'},
     "graph_mutate": {"operations": [{"op": "delete", "type": "Item", "id": "none"}]},
@@ -114,7 +115,11 @@ BASE = {
     "items.add": {"name": "x"},
     "items.show": {"item": "a"},
     "items.twice": {"number": 4},
+    "node_get": {"record": "Item/a"},
+    "node_list": {"type": "Item"},
+    "read_record_field": {"record": "Item/a", "field": "name"},
     "rename": {"params": {"to": "z"}},
+    "search": {"query": "a"},
     "stored_query_run": {"name": "names"},
     "stored_query_link": {"name": "names"},
 }
@@ -272,7 +277,7 @@ def readings(templates, hidden):
 
 def filled(template, text):
     """A path or template that leads to something, but for its branch or commit."""
-    known = {"type": "Item", "id": "a", "name": "names"}
+    known = {"type": "Item", "id": "a", "record": "a", "field": "name", "name": "names"}
     return re.sub(r"{\??(\w+)[^}]*}", lambda found: known.get(found[1], text), template)
 
 
@@ -299,6 +304,7 @@ def shown(reply):
     body = reply.body
     if not is_refusal(reply):
         body = re.sub(rb"[0-9a-f]{32}|[0-9a-f-]{36}|20\d\d-[0-9T:.-]+Z", b"*", body)
+        body = re.sub(rb'(?<=cursor)\\*":\\*"[\w-]+', b"*", body)
         headers = [each for each in headers if each[0] != b"content-length"]
     return reply.status, headers, body
 

@@ -139,6 +139,7 @@ PROBES = [
     _tool("graph_query", READS, branch=..., query=QUERY),
     _tool("node_get", READS, branch=..., record="Task/T-1"),
     _tool("node_list", READS, branch=..., type="Task"),
+    _tool("search", READS, branch=..., query="task"),
     _tool("read_record_field", READS, branch=..., record="T-1", type="Task", field="title"),
     Probe(
         "fetch-uri",
@@ -234,6 +235,7 @@ AT = [
     lambda commit: call("graph_snapshot", {"snapshot": commit}),
     lambda commit: call("schema_get", {"snapshot": commit, "types": ["Task"]}),
     lambda commit: call("node_list", {"snapshot": commit, "type": "Task"}),
+    lambda commit: call("search", {"snapshot": commit, "query": "task"}),
     lambda commit: call("fetch", {"id": f"trails://at/{commit}/kg/Task/T-1"}),
     lambda commit: call("commit_get", {"commit": commit}),
     lambda commit: call("commit_list", {"branch": commit}),

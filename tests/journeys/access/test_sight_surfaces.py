@@ -301,6 +301,8 @@ def calls(hidden_fields: Collection[str]) -> Iterator[tuple[str, dict[str, objec
 def _reads(name: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Records, fields and lists of a type, that are there and that are not."""
     known = (*all_fields(TYPES, name), "nope") if name in TYPES else ("name",)
+    yield "search", {"query": "x", "types": [name]}
+    yield "search", {"query": "Zed née long", "types": [name], "limit": 2}
     yield "node_list", {"type": name}
     yield "node_list", {"type": name, "limit": 2, "order": "-age", "fields": ["name", "boss"]}
     for field in known:

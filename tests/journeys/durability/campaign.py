@@ -32,7 +32,7 @@ from trails.engine.upkeep.verify import verify
 from trails.views.text.index import Entry, digest, items
 
 APP = '''
-from trails import Node, node_type, predicate
+from trails import Blob, Node, node_type, predicate
 
 
 @node_type
@@ -43,6 +43,7 @@ class Item(Node):
     value: int = predicate()
     text: str | None = predicate(search=True)
     tags: list[str] = predicate(search=True)
+    file: Blob | None = predicate()
 '''
 SEGMENT = 300
 """Items whose statements go to a segment file, but are applied in one update."""

@@ -24,7 +24,7 @@ from tests.journeys.durability.campaign import (
     texts_of,
 )
 
-from trails import App
+from trails import App, Blob
 from trails.app.upkeep import backup_project, list_backups
 from trails.errors import TrailsError
 from trails.identity.tokens import TokenFile
@@ -34,6 +34,7 @@ from trails.model.history import Activity
 
 SETTINGS = "\n[log]\nactivity_rows = 20\n"
 BACKUPS = "backups"
+CONTENT = bytes(range(256)) * 1000
 
 
 def silent(text: str) -> None:
@@ -67,6 +68,10 @@ def _write_first_half(app: App) -> None:
     ctx, item_type = app.context(actor="user:first"), app.registry().classes["Item"]
     for number in range(12):
         item_type(code=f"item-{number}", value=number, text=f"text of {number}").save(ctx)
+    item_type(code="long", value=0, text="é long " * 20_000).save(ctx)
+    content = Blob.put(ctx, CONTENT, media_type="text/plain", name="content.txt")
+    item_type(code="blob", value=0, file=content).save(ctx)
+    content.read(ctx)  # which makes checksums
     perform(ctx, item_type, bulk(SEGMENT, 1))
     when = "2020-01-01T00:00:00.000000Z"
     app.graph().log.insert_activities(
@@ -142,6 +147,11 @@ def _get(app):
     ]
 
 
+def _blob(app):
+    ctx = app.context()
+    return app.registry().classes["Item"].get(ctx, "blob").file.read(ctx)
+
+
 def _filtered(app):
     item_type = app.registry().classes["Item"]
     found = item_type.objects(app.context()).where(value__gte=1, value__lt=104).order_by("value")
@@ -193,6 +203,7 @@ ASKED = {
     "texts of a commit": lambda app: texts_of(app, snapshot=_at(app)),
     "items by key": _get,
     "a selection": _filtered,
+    "a blob": _blob,
     "history": _history,
     "a difference": _difference,
     "activities": _activities,

@@ -25,22 +25,24 @@ from tests.journeys.durability.everything import BACKUPS, Refused, answers, back
 from trails import App
 from trails.app.local import LocalOperations
 from trails.errors import TrailsError
+from trails.model.values.blobs import is_digest
 
 HISTORY = {
     *("history", "a difference", "items of a commit", "statements of a commit", "heads"),
     "texts of a commit",
 }
 """What a recovery may not bring back, if it says so."""
-OUTSIDE = {"tokens", "backups"}
+OUTSIDE = {"tokens", "backups", "a blob"}
 """What is no view of a log, and so is not repaired."""
 NOT_OURS = {"app.py", "trails.toml"}
-PLACES = ("backups", "activities", "segments", "text", "snapshots", "branches")
+PLACES = ("backups", "activities", "segments", "text", "snapshots", "branches", "blobs")
 STORE_FILES = ("MANIFEST", "OPTIONS", "CURRENT", "IDENTITY", "LOCK", "LOG")
 KINDS = {
     *("log.db", "nodes.db", "tail", "tail.old", "owner", "tokens.json", "tokens.lock"),
     *("segments/*.zst", "activities/*.zst", "backups/*.zst", "backups/manifest.json"),
     *("backups/rows.db", "branches/*.sst", "branches/*.log", "branches/CURRENT"),
     *("branches/MANIFEST", "snapshots/*.sst", "branches/quads.closed", "log.db-wal"),
+    *("blobs/*", "blobs/*.sums", "backups/*"),
     *("text/position", "text/*.term", "text/*.store", "text/meta.json", "text/stamp.json"),
 }
 """What both projects together must have, lest a kind of file is forgotten."""
@@ -89,6 +91,8 @@ def kind_of(place: Path) -> str:
     if folder is None:
         return place.name
     store_file = next((each for each in STORE_FILES if place.name.startswith(each)), None)
+    if is_digest(place.name):
+        return f"{folder}/*"
     if store_file or place.suffix in {".json", ".db", ".closed", ""}:
         return f"{folder}/{store_file or place.name}"
     return f"{folder}/*{place.suffix}"

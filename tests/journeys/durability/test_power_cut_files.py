@@ -1,6 +1,7 @@
 """Power cuts while a file takes the place of another: the old one or the new one, whole."""
 
 import random
+from hashlib import sha256
 
 import pytest
 from tests.journeys.durability.campaign import fresh_seed
@@ -9,6 +10,7 @@ from tests.journeys.durability.power import lose, run_until
 from trails.app.clients.configuration import replace_configuration
 from trails.files import replace_file, replacing
 from trails.identity.tokens import TokenFile
+from trails.log.blobs import BlobStore
 from trails.model.actors import TokenRequest
 
 OLD = b"old content, which is longer than the new one"
@@ -80,3 +82,46 @@ def test_without_syncs_a_file_is_lost(tmp_path):
 
     with pytest.raises(AssertionError):
         lose_often()
+
+
+CONTENT = bytes(range(256)) * 900
+DIGEST = sha256(CONTENT).hexdigest()
+
+
+def blobs_in(folder):
+    """A store of blobs, with its temporary files beside it."""
+    return BlobStore(folder / "blobs", lambda: folder / "tmp")
+
+
+def put_blob(folder):
+    """Keep content."""
+    blobs_in(folder).put(CONTENT)
+
+
+def name_blob(folder):
+    """Move content to its final place, as a commit does that names it."""
+    blobs_in(folder).keep({DIGEST}, 7)
+
+
+@pytest.mark.parametrize(("work", "prepared"), [(put_blob, None), (name_blob, put_blob)])
+def test_a_blob_survives_a_power_cut_once_it_was_reported(tmp_path, work, prepared):
+    """At every step; what was there before a commit began to name it is never lost."""
+    rng, finished, step = random.Random(fresh_seed()), False, 0
+    while not finished:
+        place = tmp_path / str(step) / "graph"
+        (place / "tmp").mkdir(parents=True)
+        if prepared is not None:
+            prepared(place)
+        record, finished = run_until(step, [place], lambda at=place: work(at))
+        lose(record, [place], rng)
+        store = blobs_in(place)
+        kept = store.size_of(DIGEST)
+        if finished or prepared is not None:
+            assert kept == len(CONTENT)
+        if kept is not None:
+            assert store.is_whole(DIGEST)
+            assert b"".join(store.blocks(DIGEST, len(CONTENT))) == CONTENT
+        if finished and prepared is not None:
+            assert store.digests() == [DIGEST]
+        step += 1
+    assert step > 4

@@ -135,6 +135,7 @@ def bob(desk: Desk) -> Caller:
     return Caller(desk, "bob")
 
 
+@pytest.mark.req("E4", "E7", "E8")
 @pytest.mark.parametrize("format", ["ndjson", "turtle", "csv"])
 def test_every_surface_gives_the_same_bytes(ann, folder, tmp_path, format):
     """Windows joined, ranges joined, and the file of the command line."""

@@ -67,6 +67,7 @@ def climbed(url: str, kind: type[Kind], start: Call):
     return asyncio.run(climb())
 
 
+@pytest.mark.req("E4", "E6")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_from_a_list_to_the_text(url, kind):
     """The windows are parts of the stored text, one after the other."""
@@ -82,6 +83,7 @@ def test_from_a_list_to_the_text(url, kind):
         assert model.mistakes == 4
 
 
+@pytest.mark.req("E4", "E7")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_large_export_is_read_to_its_end(url, kind):
     """The handle, the windows and the next calls are all that a client needs."""
@@ -109,6 +111,7 @@ def test_a_large_export_is_read_to_its_end(url, kind):
     assert lines[0]["data"]["body"] == BODY
 
 
+@pytest.mark.req("E1", "E2", "E6")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_from_a_search_to_the_text(url, kind):
     """The evidence is a part of the stored text around the match, and the window holds it."""
@@ -135,6 +138,7 @@ def test_from_a_search_to_the_text(url, kind):
         assert model.mistakes == 4
 
 
+@pytest.mark.req("E4")
 def test_what_is_shown_is_taken_as_it_is_shown(url):
     """Ids and addresses of a search, and of lists, by every tool that reads and as a resource."""
 

@@ -279,3 +279,17 @@ def _lines(name):
 
 def _gain(grades):
     return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))
+
+
+def test_stop_words_of_one_field_count_in_none() -> None:
+    """In a field without a language they would be rare; alone, they are searched for."""
+    english, plain = Analyzer("english"), Analyzer()
+    body = TextIndex(None, english)
+    body.put({f"d{at}": f"the wing of number{at}" for at in range(20)})
+    body.flush()
+    name = TextIndex(None, plain)
+    name.put({**{f"d{at}": f"plane {at}" for at in range(20)}, "d7": "the plane"})
+    name.flush()
+    sources = [Source(Corpus(body, {}), "body"), Source(Corpus(name, {}), "name")]
+    assert rank(parse("the number3"), sources, 1).records[0].handle == "d3"
+    assert [each.handle for each in rank(parse("the"), sources, 5).records] == ["d7"]

@@ -22,6 +22,9 @@ from trails.views.nodes.select import Found
 
 LIST_RECORDS: Final = "node_list"
 """The tool that cursors of lists are for."""
+Item = dict[str, object]
+_FEW: Final = 20
+"""Records that are read at once."""
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -32,30 +35,30 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is listed, with the types of the branch or commit that is read."""
     subject: object
     """What must be the same from page to page."""
+    show: Callable[[Record], Item]
+    """What is shown of a record."""
+    room: int
+    """Bytes of JSON after which a page is full."""
     cursor: str | None = None
 
 
 class RecordPage(msgspec.Struct, frozen=True, eq=False):
-    """Some records of one commit."""
+    """Some records of one commit, as they are shown."""
 
     request: ListRequest
     ctx: GraphContext
     selection: Selection
-    found: Found
+    items: list[Item]
+    after: str | None
+    """Where the index goes on after these; None at the end."""
     total: int | None
     """How many there are altogether, if that is known."""
     commit: str
 
-    @property
-    def records(self) -> list[Record]:
-        """The records of the page."""
-        place = self.request.place
-        return [Record(self.ctx, place, each, self.commit) for each in self.found.rows]
-
     def cursor(self, cursors: Cursors, shown: int) -> str | None:
         """The cursor that goes on after the first few records; None at the end."""
-        after = self.found.next
-        if shown < len(self.found.rows):
+        after = self.after
+        if shown < len(self.items):
             shorter = msgspec.structs.replace(self.selection, limit=shown)
             after = _read(self.ctx, shorter, self.commit)[1].next
         if after is None:
@@ -65,13 +68,18 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
 
 
 def list_records(service: GraphService, ctx: GraphContext, request: ListRequest) -> RecordPage:
-    """A page of records: the first, or the one that a cursor goes on with."""
+    """A page of records: the first, or the one that a cursor goes on with.
+
+    Records are read a few at a time until the page is full: they may hold megabytes, of which
+    little is shown.
+    """
     place = request.place
     if request.cursor is None:
         opened = open_place(service, ctx, place)
         selection = request.select(opened)
-        found, total, commit = opened.kg.page_with_commit(selection)
-        return RecordPage(request, opened, selection, found, total, commit)
+        first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
+        found, total, commit = opened.kg.page_with_commit(first)
+        return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
     cursor = Cursors(service.graph).read(_holder(ctx, place), request.cursor)
     check_subject(cursor, request.subject)
     commit = cursor.commit_id
@@ -84,8 +92,25 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
     selection = msgspec.structs.replace(request.select(opened), after=str(cursor.place))
-    at, found, total = _read(opened, selection, commit)
-    return RecordPage(request, at, selection, found, total, commit)
+    first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
+    at, found, total = _read(opened, first, commit)
+    return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
+
+
+def _fill(page: RecordPage, found: Found) -> RecordPage:
+    """A page with the records that follow, until there are as many as were asked for."""
+    request, ctx, items, room = page.request, page.ctx, page.items, page.request.room
+    limit = page.selection.limit
+    while True:
+        for each in found.rows:
+            item = request.show(Record(ctx, request.place, each, page.commit))
+            items.append(item)
+            room -= len(msgspec.json.encode(item))
+        left = _FEW if limit is None else min(_FEW, limit - len(items))
+        if found.next is None or left <= 0 or room < 0:
+            return msgspec.structs.replace(page, ctx=ctx, after=found.next)
+        following = msgspec.structs.replace(page.selection, limit=left, after=found.next)
+        ctx, found, _ = _read(ctx, following, page.commit)
 
 
 def _read(

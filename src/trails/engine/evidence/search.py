@@ -23,7 +23,13 @@ from trails.engine.evidence.records import (
     place_name,
 )
 from trails.engine.evidence.texts import FieldPath, text_of
-from trails.engine.graph.text_fields import TextField, text_field, text_fields
+from trails.engine.graph.text_fields import (
+    TextField,
+    is_searched,
+    pointer_to,
+    text_field,
+    text_fields,
+)
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import CorruptionError, FieldError, NotFoundError, ValidationError
@@ -33,6 +39,7 @@ from trails.model.names import suggest
 from trails.model.nodes import NodeState, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
+from trails.model.values.json_values import Json
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import TextQuery, parse
 from trails.views.text.index import TextIndex, Texts
@@ -197,7 +204,7 @@ class _Search:
         for name in concrete:
             declared = schema.by_name[name]
             for field in declared.fields:
-                if field.type.scalar.kind == "String" and (field.search or field is declared.label):
+                if is_searched(declared, field):
                     known.add(field.name)
                     if not request.fields or field.name in request.fields:
                         yield name, field
@@ -282,8 +289,7 @@ class _Search:
         if not ranked.related:
             for found in ranked.found:
                 field = fields[found.source]
-                item = found.item if field.declared.many else None
-                shown = self._evidence(query, record, field, item)
+                shown = self._evidence(query, record, field, _place(state, field, found.item))
                 if shown is not None:
                     evidence.append(shown)
                     break
@@ -298,10 +304,9 @@ class _Search:
         )
 
     def _evidence(
-        self, query: TextQuery, record: Record, field: _Field, item: int | None
+        self, query: TextQuery, record: Record, field: _Field, at: FieldPath
     ) -> Evidence | None:
         """The window that proves a hit on the text itself; None if it does not match there."""
-        at = FieldPath(field.declared.name, item)
         found = text_of(record, at)
         text = found.text[:]
         matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
@@ -309,20 +314,31 @@ class _Search:
             return None
         spans = [Span(each.start, each.end) for each in matches]
         window = window_around(
-            text, _densest(spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
+            text, _densest(text, spans, PREVIEW), PREVIEW, digest=found.digest, matches=spans
         )
         read = call_from(self._cursors, record, at, window.start, found.digest)
-        return Evidence(field=at.field, item=item, window=window, read=read)
+        return Evidence(field=at.field, item=at.item, path=at.path, window=window, read=read)
 
 
-def _densest(spans: Sequence[Span], width: int) -> Span:
-    """The match with the most others within a window that begins with it; the first of equals."""
-    best, most, end = 0, 0, 0
+def _place(state: NodeState, field: _Field, item: int) -> FieldPath:
+    """Where a text of a record is: the field, an item of a list, or a string of a Json value."""
+    name = field.declared.name
+    value = state.values[name]
+    if isinstance(value, Json):
+        return FieldPath(name, path=pointer_to(value, item))
+    return FieldPath(name, item if field.declared.many else None)
+
+
+def _densest(text: str, spans: Sequence[Span], width: int) -> Span:
+    """The part of a text of at most ``width`` characters that has the most different matches."""
+    words = [text[each.start : each.end].casefold() for each in spans]
+    best, most = spans[:1], 0
+    end = 0
     for at, span in enumerate(spans):
-        end = max(end, at)
+        end = max(end, at + 1)
         while end < len(spans) and spans[end].end <= span.start + width:
             end += 1
-        if end - at > most:
-            best, most = at, end - at
-    first, last = spans[best], spans[best + max(most, 1) - 1]
-    return Span(first.start, max(first.end, last.end))
+        different = len(set(words[at:end]))
+        if different > most:
+            best, most = spans[at:end], different
+    return Span(best[0].start, best[-1].end)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import IO, Final, NamedTuple
 
 import msgspec
@@ -52,15 +53,23 @@ class TextField(msgspec.Struct, frozen=True):
         return _analyzer(self.language, self.stop_words)
 
     def text_of(self, state: NodeState | None) -> Text | None:
-        """The text of a node; None where there is none."""
+        """The text of a node; None where there is none. Of a Json value, all its strings."""
         value = None if state is None else state.values.get(self.field)
+        if isinstance(value, Json):
+            return tuple(text for _, text in value.texts()) or None
         if isinstance(value, tuple):
-            return tuple(map(_text_in, value)) or None
-        return None if value is None else _text_in(value)
+            return tuple(map(str, value)) or None
+        return None if value is None else str(value)
 
 
-def _text_in(value: object) -> str:
-    return value.text if isinstance(value, Json) else str(value)
+def pointer_to(value: Json, item: int) -> str:
+    """The JSON pointer to a string of a value, by its number in ``TextField.text_of``."""
+    return next(islice(value.texts(), item, None))[0]
+
+
+def is_searched(declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
+    """Whether the texts of a field of a type are searched."""
+    return field.type.scalar.kind in _KINDS and (field.search or field is declared.label)
 
 
 @lru_cache(64)
@@ -79,7 +88,7 @@ def text_fields(schema: Schema, names: Names) -> Mapping[Key, TextField]:
             (declared.name, field.name): text_field(declared, field, names)
             for declared in schema.types
             for field in declared.fields
-            if field.type.scalar.kind in _KINDS and (field.search or field is declared.label)
+            if is_searched(declared, field)
         }
     return found
 

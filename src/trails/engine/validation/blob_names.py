@@ -7,6 +7,7 @@ and what a record that it can read names. A refusal is the same as for a blob th
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from trails.model.visibility import SchemaFilter
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.rows import slot_name
 
+_in_statements = re.compile(rb'"sha256:([0-9a-f]{64})\?').findall
 _SOME = 100
 """Records with a blob that are looked at for one that is visible."""
 
@@ -69,6 +71,7 @@ class BlobNames:
         self.trusted = trusted
         self._named: dict[tuple[str, str, str], None] = {}
         """(handle, field, URI) of what was added to a field."""
+        self._raw: set[str] = set()
 
     def watch(self, before: NodeState | None, after: NodeState, field: PredicateDescriptor) -> None:
         """Note the blobs of the graph that a change adds to a field."""
@@ -80,7 +83,11 @@ class BlobNames:
     def digests(self, nodes: NodeIndex, db: sqlite3.Connection) -> set[str]:
         """The digests that the final state of the write names."""
         found = (Blob(uri).facts for _, _, uri in self._final(nodes, db))
-        return {facts.digest for facts in found if facts is not None}
+        return self._raw.union(facts.digest for facts in found if facts is not None)
+
+    def watch_raw(self, added: bytes) -> None:
+        """Note the blobs in statements that are not validated, so that those are kept."""
+        self._raw.update(digest.decode() for digest in _in_statements(added))
 
     def errors(
         self,

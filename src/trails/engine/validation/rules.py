@@ -211,6 +211,11 @@ class Rules:
         if self._blobs is not None:
             self._blobs.forget()
 
+    def watch_raw(self, added: bytes) -> None:
+        """Note the blobs in statements that are not validated."""
+        if self._blobs is not None:
+            self._blobs.watch_raw(added)
+
     def named_blobs(self) -> set[str]:
         """The digests of the blobs that the write names."""
         return set() if self._blobs is None else self._blobs.digests(self._nodes, self._db)

@@ -313,6 +313,7 @@ def bypass(nodes: PendingNodes, removed: bytes, added: bytes, counts: tuple[int,
     nodes.changes.add_everything()
     nodes.edits.clear()
     nodes.rules.forget()
+    nodes.rules.watch_raw(added)
 
 
 _RAW_FORMS: Final = "only INSERT DATA and DELETE DATA can be written raw"

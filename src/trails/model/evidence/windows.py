@@ -81,6 +81,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     field: str
     item: int | None = None
     """Which item of a list field, from 0."""
+    path: str | None = None
+    """Of a Json value: the JSON pointer to the text."""
     window: Window
     read: Continuation
 

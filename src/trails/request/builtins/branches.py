@@ -114,8 +114,7 @@ BRANCH_LIST: Final = Builtin(
     title="List branches",
     description=(
         "List the branches, main first, each with its newest commit. A branch is a separate "
-        "version of the graph: changes on one are not visible on another until they are merged. "
-        "Most tools take a branch argument; without it they work on main."
+        "version of the graph: changes on one are not visible on another until they are merged."
     ),
     fields=(
         field("prefix", "How their names start.", default="", max_length=100),
@@ -149,7 +148,7 @@ BRANCH_CREATE: Final = Builtin(
         ),
         field(
             "from",
-            "The branch or commit id to start from.",
+            "A branch or commit.",
             default="main",
             max_length=100,
         ),
@@ -174,7 +173,7 @@ BRANCH_DELETE: Final = Builtin(
     ),
     fields=(
         field("name", "The branch to delete.", required=True, min_length=1, max_length=100),
-        field("force", "Delete it even if it has unmerged commits.", "Bool", default=False),
+        field("force", "Even if it has unmerged commits.", "Bool", default=False),
     ),
     output=shown(deleted=_BRANCH),
     hints=WRITER,
@@ -369,11 +368,11 @@ BRANCH_MERGE: Final = Builtin(
         "Merge a branch or commit into a branch, field by field. If both sides changed the same "
         "thing in different ways, nothing is written and the error lists the conflicts with "
         "their ids; call again with a resolution for each, or with resolve_all. Returns the "
-        "outcome, the commit that the target is at now, and how many nodes were changed."
+        "outcome, the target's commit, and how many nodes were changed."
     ),
     fields=(
-        field("source", "The branch or commit to merge.", required=True, min_length=1),
-        field("target", "The branch to merge into.", default="main"),
+        field("source", "A branch or commit.", required=True, min_length=1),
+        field("target", "Merge into it.", default="main"),
         field(
             "resolutions",
             "One for each conflict.",

@@ -168,9 +168,8 @@ COMMIT_LIST: Final = Builtin(
     name="commit_list",
     title="List commits",
     description=(
-        "List commits, newest first: who changed the graph, when and why. Filter by branch, by "
-        "actor, or by node (an IRI or TypeName/its-id) to see one node's history. For what a "
-        "commit changed use commit_get."
+        "List commits, newest first: who changed the graph, when and why; by branch, actor or "
+        "node (TypeName/its-id or IRI). For what a commit changed use commit_get."
     ),
     fields=(
         field(
@@ -179,10 +178,10 @@ COMMIT_LIST: Final = Builtin(
             default="main",
             max_length=100,
         ),
-        field("all_branches", "Of all branches instead.", "Bool", default=False),
+        field("all_branches", "Of every branch.", "Bool", default=False),
         field("actor", "Only of this actor.", max_length=256),
-        field("node", "Only those that changed this node.", max_length=2000),
-        field("after", "From next of the page before.", max_length=100_000),
+        field("node", "Its history.", max_length=2000),
+        field("after", "From next.", max_length=100_000),
         field("limit", "The most to list.", "Int", default=50, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),

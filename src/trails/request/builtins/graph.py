@@ -206,8 +206,7 @@ BUILTINS: Final = (SCHEMA_GET, GRAPH_SNAPSHOT, GRAPH_HEALTH)
 def ping(ctx: Context) -> dict[str, object]:
     """Answer at once, to show that this server is there and takes your calls.
 
-    Takes no arguments. Returns pong, true, with the name of the graph and the name under which
-    the server knows you.
+    Returns the name of the graph, and the name under which the server knows you.
     """
     return {"pong": True, "graph": ctx.graph, "actor": ctx.actor}
 

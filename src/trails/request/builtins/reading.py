@@ -19,7 +19,7 @@ from trails.engine.evidence.fields import (
     FieldRequest,
     read_field,
 )
-from trails.engine.evidence.lists import LIST_RECORDS, ListRequest, list_records
+from trails.engine.evidence.lists import LIST_RECORDS, Item, ListRequest, list_records
 from trails.engine.evidence.records import (
     Record,
     check_type,
@@ -331,12 +331,14 @@ _LEAST_VALUES: Final = 400
 
 
 def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
-    wanted = msgspec.convert(given, _Wanted)
-    page = list_records(tool.service, ctx, wanted.request())
-    cursors = Cursors(tool.service.graph)
-    most = _most(tool, max_chars)
-    share = max(_LEAST_VALUES, most // _SHARE)
-    items = [_item(each, wanted.fields, share, cursors) for each in page.records]
+    wanted, most = msgspec.convert(given, _Wanted), _most(tool, max_chars)
+    cursors, share = Cursors(tool.service.graph), max(_LEAST_VALUES, most // _SHARE)
+    page = list_records(
+        tool.service,
+        ctx,
+        wanted.request(lambda each: _item(each, wanted.fields, share, cursors), 4 * most),
+    )
+    items = page.items
 
     def make(shown: int) -> dict[str, object]:
         body: dict[str, object] = {"type": wanted.type, "commit": page.commit}
@@ -372,12 +374,14 @@ class _Wanted(msgspec.Struct, frozen=True):
     branch: str | None
     snapshot: str | None
 
-    def request(self) -> ListRequest:
+    def request(self, show: Callable[[Record], Item], room: int) -> ListRequest:
         """What they ask for."""
         return ListRequest(
             place=make_place(self.branch, self.snapshot),
             select=self._selection,
             subject=[self.type, self.where, self.order],
+            show=show,
+            room=room,
             cursor=self.cursor,
         )
 
@@ -404,8 +408,8 @@ def _order(descriptor: TypeDescriptor, text: str | None) -> tuple[Order, ...]:
     return (Order(name, descending=text.startswith("-")),)
 
 
-def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) -> dict[str, object]:
-    item: dict[str, object] = {"id": record.uri, "title": record.title}
+def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) -> Item:
+    item: Item = {"id": record.uri, "title": record.title}
     if fields:
         wanted = [record.field(name) for name in fields]
         found = bounded_values(record, wanted, room, cursors, blanks=True)

@@ -101,7 +101,8 @@ def _document(hit: Hit) -> dict[str, object]:
         fetch = {"tool": "fetch", "arguments": {"id": hit.id}}
         return {**shown, "related": hit.related, "evidence": None, "notice": why, "read": fetch}
     evidence = hit.evidence[0]
-    place = {} if evidence.item is None else {"item": evidence.item}
+    parts = {"item": evidence.item, "path": evidence.path}
+    place = {name: value for name, value in parts.items() if value is not None}
     return {
         **shown,
         "evidence": {"field": evidence.field, **place, **evidence.window.document()},
@@ -130,8 +131,8 @@ SEARCH: Final = Builtin(
         field("where", "field=value; needs types.", min_length=1, max_length=2000),
         field("limit", "How many.", "Int", default=10, min_value=1, max_value=100),
         field("cursor", "From next.", max_length=4000),
-        field("branch", "The branch; main when left out.", max_length=100),
-        field("snapshot", "A past commit, instead of a branch.", max_length=100),
+        field("branch", "", max_length=100),
+        field("snapshot", "", max_length=100),
     ),
     controls=(MAX_CHARS,),
     output=shown(

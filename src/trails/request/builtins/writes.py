@@ -90,17 +90,17 @@ GRAPH_MUTATE: Final = Builtin(
     name="graph_mutate",
     title="Change the graph",
     description=(
-        "Change data in one commit, or, if anything breaks a rule, nothing. Give operations, like "
+        "Change data in one commit; if anything breaks a rule, nothing. Give operations, like "
         '[{"op": "create", "type": "TypeName", "data": {"a_field": "…", "another": 7}}, '
         '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
         '{"op": "delete", "type": "TypeName", "id": "its-id"}] (or upsert; null removes a field; '
-        "references are IRIs or ids), or update, a SPARQL Update text. Prefer a tool made for the "
-        "task. Returns the commit and the nodes that were touched."
+        "references are IRIs or ids), or a SPARQL Update. Prefer a tool made for the task. "
+        "Returns the commit and the nodes that were touched."
     ),
     fields=(
         field(
             "operations",
-            "With op, type, id or iri, and data; delete may say cascade.",
+            "delete may say cascade.",
             "Map",
             many=True,
             max_count=10_000,
@@ -165,11 +165,10 @@ GRAPH_LOAD: Final = Builtin(
     name="graph_load",
     title="Load data",
     description=(
-        "Load many instances in one commit, or, if any breaks a rule, none; every problem is "
-        'reported with its line. ndjson has one object a line: {"type": "TypeName", "data": '
-        '{"a_field": "…"}} for a node, {"edge": "EdgeName", "from": "TypeName/its-id", "to": '
-        '"TypeName/other-id"} for an edge. mode: merge updates by key and adds, append refuses '
-        "what exists, overwrite also deletes instances of these types that are not in the data."
+        "Load many instances in one commit, or, if any breaks a rule, none. ndjson has one object "
+        'a line: {"type": "TypeName", "data": {"a_field": "…"}} for a node, {"edge": "EdgeName", '
+        '"from": "TypeName/its-id", "to": "TypeName/other-id"} for an edge. merge updates by key '
+        "and adds, append refuses what exists, overwrite also deletes what is not in the data."
     ),
     fields=(
         field("data", "The text to load.", required=True),

@@ -113,7 +113,7 @@ class Reporting:
         else:
             console = Terminal()
             for part in self.text:
-                console.print(part, soft_wrap=isinstance(part, str))
+                console.print(part, soft_wrap=isinstance(part, str | Text))
         if self.code:
             raise typer.Exit(self.code)
 

@@ -100,7 +100,8 @@ def _show_hits(
         if isinstance(evidence, Mapping):
             yield _show_window(evidence)
             words = ["trails", "read", name, str(evidence["field"])]
-            more = {"item": evidence.get("item"), "cursor": arguments["cursor"]}
+            parts = {name: evidence.get(name) for name in ("item", "path")}
+            more = {**parts, "cursor": arguments["cursor"]}
         else:
             yield f"  {escape(str(hit['notice']))}"
             words, more = ["trails", "get", name], {}
@@ -114,7 +115,7 @@ def _show_window(evidence: Mapping[str, object]) -> Text:
     matches = cast(Sequence[Mapping[str, int]], evidence["matches"])
     shown = highlight(text, [(each["start"] - start, each["end"] - start) for each in matches])
     item = evidence.get("item")
-    field = evidence["field"] if item is None else f"{evidence['field']}[{item}]"
+    field = f"{evidence['field']}{'' if item is None else f'[{item}]'}{evidence.get('path', '')}"
     before = "…" if start > 0 else ""
     after = "…" if cast(int, evidence["end"]) < cast(int, evidence["total"]) else ""
     return Text.assemble("  ", (f"{field}: ", "dim"), before, shown, after)

@@ -16,7 +16,6 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
 
 from trails.model.capabilities import Hints, Tool, ToolList
-from trails.model.names import spell_title
 from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
 from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
 
@@ -80,11 +79,21 @@ def _tool(tool: Tool) -> Json:
         "annotations": _annotations(tool.hints),
         "_meta": {TOOL_META: _kind(tool)},
     }
-    if tool.title != spell_title(tool.name):
+    if not _repeats(tool.name, tool.title):
         shown["title"] = tool.title
     if tool.output_schema is not None:
         shown["outputSchema"] = plain(tool.output_schema)
     return shown
+
+
+_SMALL: Final = frozenset({"a", "an", "the"})
+_STEM: Final = 5
+
+
+def _repeats(name: str, title: str) -> bool:
+    """Whether a title only has the words of the name, like "Create a branch" of branch_create."""
+    words = (each[:_STEM] for each in title.lower().split() if each not in _SMALL)
+    return all(each in name for each in words)
 
 
 def _annotations(hints: Hints) -> Json:

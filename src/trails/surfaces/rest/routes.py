@@ -242,14 +242,17 @@ async def put_blob(call: RestCall) -> Response:
 
 
 def send_content(call: RestCall, found: ServedFile) -> Response:
-    """A file, or a range of it (RFC 9110, section 14), to be saved and never shown by a browser."""
+    """A file, or a range of it (RFC 9110, section 14), to be saved.
+
+    Its media type is what the sender said, so a browser must not show it: the front forbids that,
+    and every guess, for all responses.
+    """
     given, tag = call.request.headers, f'"{found.sha256}"'
     headers = {
         "ETag": tag,
         "Accept-Ranges": "bytes",
         "Content-Disposition": disposition(found.name),
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "sandbox",
+        "Content-Type": found.media_type,
     }
     if tag in given.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -259,14 +262,14 @@ def send_content(call: RestCall, found: ServedFile) -> Response:
         if wanted is not None:
             start, end, status = *wanted, 206
             if start >= end:
-                headers["Content-Range"] = f"bytes */{found.size}"
+                headers |= {"Content-Range": f"bytes */{found.size}", "Content-Type": JSON}
                 message = f"There are {found.size} bytes, and none of them are in this range."
                 return refuse(Failure("semantic", "range", message), headers)
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
     headers["Content-Length"] = str(end - start)
     if call.request.method == "HEAD":
-        return Response(status_code=status, headers=headers, media_type=found.media_type)
-    return StreamingResponse(found.read(start, end), status, headers, found.media_type)
+        return Response(status_code=status, headers=headers)
+    return StreamingResponse(found.read(start, end), status, headers)
 
 
 def disposition(name: str) -> str:

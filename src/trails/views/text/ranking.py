@@ -22,6 +22,7 @@ from trails.views.text.grammar import Clause, Leaf, TextQuery, required
 from trails.views.text.index import Texts, items, order
 
 MOST_LEAVES: Final = 128
+"""Words and phrases that are looked for in the texts of one field."""
 MOST_EXPANSIONS: Final = 64
 """How many words a prefix may be replaced by."""
 MOST_REQUIRED: Final = 2000
@@ -116,10 +117,11 @@ class _Search:
         self._without = without
         self._documents = sum(source.corpus.documents for source in sources)
         self._frequencies: dict[str, int] = {}
-        self.room = MOST_LEAVES
+        self.most = MOST_LEAVES
         self.plans = [Plan() for _ in sources]
+        common = self._common(query)
         for group in query.groups:
-            self._add_group(group)
+            self._add_group(tuple(clause for clause in group if clause not in common))
         for clause in query.excluded:
             for plan, leaves in zip(self.plans, self._leaves(clause), strict=True):
                 plan.excluded += leaves
@@ -132,6 +134,20 @@ class _Search:
             self.notices.append("the query has no word that can be searched for")
 
     # ------------------------------------------------------------------------ planning
+
+    def _common(self, query: TextQuery) -> set[Clause]:
+        """Words that some field leaves out as stop words, if the query has others.
+
+        In fields without a language they would be rare, so that they would count most.
+        """
+        words = [group[0] for group in query.groups if group == (Clause(group[0].text),)]
+        analyzers = {source.corpus.analyzer for source in self._sources}
+        common = {
+            word
+            for word in words
+            if any(each.stop_words and not word.leaves(each) for each in analyzers)
+        }
+        return common if len(common) < len(words) else set()
 
     def _add_group(self, group: tuple[Clause, ...]) -> None:
         alternatives: list[list[Leaf]] = [[] for _ in self._sources]
@@ -180,13 +196,11 @@ class _Search:
     def weigh(self, place: int, leaf: Leaf, blended: int | None, times: float = 1.0) -> None:
         """Let a leaf count; words that stand for one prefix are as rare as the commonest."""
         weights = self.plans[place].weights
-        if leaf not in weights:
-            if self.room <= 0:
-                notice = f"only the first {MOST_LEAVES} words and phrases were searched for"
-                if notice not in self.notices:
-                    self.notices.append(notice)
-                return
-            self.room -= 1
+        if leaf not in weights and len(weights) >= self.most:
+            notice = f"only the first {MOST_LEAVES} words and phrases were searched for"
+            if notice not in self.notices:
+                self.notices.append(notice)
+            return
         if leaf.distance:
             weight = FUZZY_SCORE
         else:
@@ -300,7 +314,7 @@ class _Search:
                 counts[word] = counts.get(word, 0.0) + share
         other = copy(self)
         other.plans = [Plan(dict(plan.weights)) for plan in self.plans]
-        other.room += FEEDBACK_TERMS * len(self._sources)
+        other.most += FEEDBACK_TERMS
         for place, source in enumerate(self._sources):
             plan = self.plans[place]
             terms = self._typical(typical.get(source.corpus.analyzer.version, {}))
