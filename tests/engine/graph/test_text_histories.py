@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from tests.campaigns import sized
 from tests.engine.graph.test_text_indexes import (
     Memo,
     assert_right,
+    copy_running,
     open_app,
     silent,
     wait_for_thread,
@@ -169,7 +169,7 @@ class Histories(RuleBasedStateMachine):
         if killed:
             before = self.place
             self.number += 1
-            _copy(before, self.place)
+            copy_running(before, self.place)
         self.app.close()
         self.app = open_app(self.place)
         self.look(self.branch(where))
@@ -186,20 +186,6 @@ class Histories(RuleBasedStateMachine):
             self.app.close()
             if self.folder is not None:
                 shutil.rmtree(self.folder)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """The files as they are, those of text indexes in any state: a thread may be writing them."""
-
-    def copy(one: str, other: str) -> None:
-        try:
-            shutil.copy2(one, other)
-        except FileNotFoundError:
-            if "/text/" not in one:
-                raise
-
-    with suppress(shutil.Error):  # a folder that was removed meanwhile
-        shutil.copytree(source, target, copy_function=copy)
 
 
 def campaign(number: int | None, examples: int, steps: int) -> None:

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,20 @@ def wait_for_thread() -> None:
     for thread in threading.enumerate():
         if thread.name == "trails-text":
             thread.join()
+
+
+def copy_running(source: Path, target: Path) -> None:
+    """The files as they are, those of text indexes in any state: a thread may be writing them."""
+
+    def copy(one: str, other: str) -> None:
+        try:
+            shutil.copy2(one, other)
+        except FileNotFoundError:
+            if "/text/" not in one:
+                raise
+
+    with suppress(shutil.Error):  # a folder that was removed meanwhile
+        shutil.copytree(source, target, copy_function=copy)
 
 
 @pytest.fixture
@@ -552,4 +567,94 @@ def test_upkeep_shows_it(tmp_path: Path, small: None) -> None:
     assert told[-1] == "compacting the text index"
     assert_right(app)
     assert not app.graph().texts.is_open(app.graph().main)
+    app.close()
+
+
+# --- crashes and threads --------------------------------------------------------------------
+
+
+def test_a_crash_at_any_step_of_a_flush_loses_no_text(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after whatever changes files: each text is found once when it is opened again."""
+    monkeypatch.setattr(text_indexes, "_DELAY", 60.0)
+    app = open_app(tmp_path / "p")
+    save(app, *codes(6))
+    images: list[Path] = []
+
+    def around(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: object, **more: object) -> object:
+            crash()
+            done = real(*given, **more)
+            crash()
+            return done
+
+        monkeypatch.setattr(owner, name, call)
+
+    def crash() -> None:
+        images.append(tmp_path / f"image-{len(images)}")
+        copy_running(tmp_path / "p", images[-1])
+
+    for owner, name in (
+        (TextIndex, "put"),
+        (TextIndex, "fill"),
+        (TextIndex, "flush"),
+        (text_indexes, "write_manifest"),
+        (text_indexes.TextIndexes, "_sweep"),
+    ):
+        around(owner, name)
+    body = indexes_of(app)["body"]
+    body.build()
+    app.graph().texts._save()
+    save(app, *codes(6, 20), text="second")
+    body.flush()
+    save(app, "c1", "c2", "c30", text="third")
+    app.context().kg.delete(Memo.get(app.context(), "c3"))
+    body.flush()
+    body.distrust()
+    body.build()
+    app.graph().texts._save()
+    monkeypatch.undo()
+    app.close()
+    assert len(images) > 20
+    for image in images[::3]:
+        again = open_app(image)
+        assert_right(again)
+        again.close()
+
+
+def test_readers_of_a_snapshot_see_nothing_of_writers(tmp_path: Path, small: None) -> None:
+    """Nor of what is indexed for them, at any moment."""
+    app = open_app(tmp_path / "p")
+    graph = app.graph()
+    first = save(app, *codes(15))
+    create_branch(graph, "side", actor="a")
+    app.context(snapshot=first)
+    places = [graph.checkouts[f"@{first}"], graph.checkout("side")]
+    wanted = expected(app.context(), Memo, "body")
+    errors: list[BaseException] = []
+    ended = threading.Event()
+
+    def read(checkout: Checkout) -> None:
+        try:
+            while not ended.is_set():
+                assert found(graph, checkout, "Memo", "body") == wanted
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=read, args=(each,)) for each in places]
+    for thread in threads:
+        thread.start()
+    for number in range(60):
+        save(app, *codes(4, number % 14), text=f"text {number}")
+        if number % 20 == 10:
+            graph.texts.distrust(graph.main, "Memo", "body")
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert_right(app)
     app.close()
