@@ -81,6 +81,7 @@ class TextIndex:
             whitespace = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
             self._index.register_tokenizer("words", whitespace)
             self._index.config_reader("manual")
+            self.schema = self._index.schema
         self._load()
 
     def _stamp(self, folder: Path) -> None:
@@ -108,10 +109,6 @@ class TextIndex:
                     f"text index {self.folder}: its segments do not hold what it says; "
                     "it must be rebuilt"
                 )
-
-    @property
-    def schema(self) -> tantivy.Schema:
-        return self._index.schema
 
     @property
     def documents(self) -> int:
