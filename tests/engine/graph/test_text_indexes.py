@@ -475,7 +475,7 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     """It was written after the log had the commit."""
     app = open_app(tmp_path / "p")
     save(app, *codes(8))
-    folder = app.graph().folder
+    folder, base = app.graph().folder, app.graph().names.base
     assert folder is not None
     app.close()
     kept = shutil.copytree(folder, tmp_path / "kept")
@@ -490,6 +490,30 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     loss = find_loss(folder)
     assert loss is not None
     assert [(each.where, each.commit) for each in loss.missing] == [("the text index", last)]
+    graph = open_graph(folder, name="main", base_iri=base)
+    assert graph.status == "behind"
+    assert len(found(graph, graph.main, "Memo", "body")) == 8
+    graph.close()
+    assert read_manifest(folder / text_indexes.FOLDER).position.commit == last
+
+
+def test_a_log_that_lost_commits_is_searched_as_its_views_are(tmp_path: Path, small: None) -> None:
+    """Which are at a commit that the log does not know."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    folder, base = app.graph().folder, app.graph().names.base
+    assert folder is not None
+    app.close()
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    app = open_app(tmp_path / "p")
+    save(app, "more")
+    app.close()
+    shutil.copy(kept / "log.db", folder / "log.db")
+    graph = open_graph(folder, name="main", base_iri=base)
+    assert graph.status == "behind"
+    assert len(found(graph, graph.main, "Memo", "body")) == 31
+    graph.close()
 
 
 def test_a_graph_that_is_read_only_changes_no_file(tmp_path: Path, small: None) -> None:
