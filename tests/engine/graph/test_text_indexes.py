@@ -253,6 +253,21 @@ def test_a_search_inside_a_transaction(app: App) -> None:
     assert_right(app)
 
 
+def test_long_texts_are_not_kept_in_memory(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are indexed before a search, however few they are."""
+    monkeypatch.setattr(field_index, "LARGE_BYTES", 10_000)
+    monkeypatch.setattr(field_index, "LONG_BYTES", 20_000)
+    monkeypatch.setattr(field_index, "LARGE_TAIL", 1_000)
+    monkeypatch.setattr(field_index, "SCANNED", 1_000)
+    for number in range(8):
+        save(app, f"c{number}", text=f"{number} " * 2_000)
+        assert_right(app)
+        overlay = app.graph().texts.of(app.graph().main, "Memo", "body")[1]
+        assert sum(len(each or "") for each in overlay.values()) < 30_000
+    assert indexes_of(app)["body"].documents > 0
+    assert len(indexes_of(app)["title"].tail) == 8
+
+
 # --- types ----------------------------------------------------------------------------------
 
 
@@ -483,9 +498,10 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     last = save(app, "more")
     app.close()
     assert find_loss(folder) is None
-    for name in ("log.db", "nodes.db", "tail"):
-        shutil.copy(kept / name, folder / name)
-    (folder / "tail").unlink()
+    for path in (*folder.glob("*.db*"), folder / "tail"):
+        path.unlink()
+    for path in kept.glob("*.db*"):
+        shutil.copy(path, folder / path.name)
     shutil.rmtree(folder / "branches")
     loss = find_loss(folder)
     assert loss is not None
@@ -509,7 +525,10 @@ def test_a_log_that_lost_commits_is_searched_as_its_views_are(tmp_path: Path, sm
     app = open_app(tmp_path / "p")
     save(app, "more")
     app.close()
-    shutil.copy(kept / "log.db", folder / "log.db")
+    for path in folder.glob("log.db*"):
+        path.unlink()
+    for path in kept.glob("log.db*"):
+        shutil.copy(path, folder / path.name)
     graph = open_graph(folder, name="main", base_iri=base)
     assert graph.status == "behind"
     assert len(found(graph, graph.main, "Memo", "body")) == 31

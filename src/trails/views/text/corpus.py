@@ -35,7 +35,7 @@ MOST_TIES: Final = 4096
 """Among so many texts of equal score, those that come first are chosen by their names."""
 LARGE: Final = 65_536
 """In an index of more texts, that would take longer than the search: there it is ``_MARGIN``."""
-_MARGIN: Final = 128
+_MARGIN: Final = 64
 _SMALL: Final = 256
 """So many hits may be left out because an overlay replaces them."""
 _CLOSE: Final = 1e-5
@@ -154,10 +154,10 @@ class Corpus:
         without: frozenset[str] = frozenset(),
     ) -> list[Candidate]:
         """The ``k`` best texts that a plan finds; of the records in ``among`` if it is given."""
-        found = self._scan(plan, among, without)
         with guard(self.index):
-            found += self._indexed(plan, k, among, without)
-        found.sort(key=rank_key)
+            found = self._indexed(plan, k, among, without)
+        if added := self._scan(plan, among, without):
+            found = sorted(found + added, key=rank_key)
         return found[:k]
 
     def _indexed(
@@ -308,6 +308,8 @@ class Corpus:
         self, plan: Plan, among: frozenset[str] | None, without: frozenset[str]
     ) -> list[Candidate]:
         """The texts of the overlay that match."""
+        if not self._overlay.documents:
+            return []
         leaves = [*plan.weights, *(leaf for group in plan.required for leaf in group)]
         leaves = list(dict.fromkeys(leaves + plan.excluded))
         loose = any(leaf.distance for leaf in leaves)
