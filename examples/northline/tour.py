@@ -28,9 +28,10 @@ ENDLESS = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l .
 
 def show(project: Path, url: str) -> None:
     """Walk through the project that is served at the MCP endpoint ``url``."""
-    heading("1. Load", "450 instances, each one validated, in one commit.")
+    heading("1. Load, then search", "450 instances, each one validated, in one commit.")
     data = sorted(str(path.relative_to(project)) for path in project.glob("data/*.ndjson"))
     run(project, "load", *data, shown="load data/*.ndjson")
+    run(project, "search", "passengers hurt by closing doors", "--limit", "2")
 
     heading("2. An agent", "It knows only what the server tells it.")
     asyncio.run(work(url))

@@ -307,6 +307,13 @@ _BEGIN: Final[_Texts] = (
         ),
     ),
     (
+        frozenset({"search", "fetch"}),
+        (
+            "search finds records by their texts and shows the text that proves each hit; cite "
+            "only what evidence shows or what you have read. fetch shows a whole record."
+        ),
+    ),
+    (
         frozenset({"node_list", "node_get", "read_record_field"}),
         (
             "node_list lists records, node_get gets one, and read_record_field reads a window of "

@@ -169,11 +169,11 @@ def _blob_content(
     id: str,
     field: str,
 ) -> object:
-    facts = ctx.kg.blob_of(type, id, field).facts
-    assert facts is not None  # noqa: S101 - of a blob that the graph keeps
+    del tool
+    facts = ctx.kg.blob_of(type, id, field)
 
     def blocks(start: int, end: int) -> Blocks:
-        return tool.service.graph.blobs.blocks(facts.digest, facts.size, start, end - start)
+        return ctx.kg.blobs.blocks(facts, start, end - start)
 
     opened.append(FileContent(facts.name, facts.media_type, facts.size, facts.digest, blocks, hold))
     return {}
@@ -213,7 +213,7 @@ async def _put_blob(
 
 def _take_and_drop(ctx: GraphContext, file: Path, media_type: str, name: str) -> object:
     try:
-        return describe_blob(ctx.kg.take_blob(file, media_type, name))
+        return describe_blob(ctx.kg.blobs.take(file, media_type, name))
     finally:
         drop(file)
 

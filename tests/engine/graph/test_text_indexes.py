@@ -253,6 +253,21 @@ def test_a_search_inside_a_transaction(app: App) -> None:
     assert_right(app)
 
 
+def test_long_texts_are_not_kept_in_memory(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are indexed before a search, however few they are."""
+    monkeypatch.setattr(field_index, "LARGE_BYTES", 10_000)
+    monkeypatch.setattr(field_index, "LONG_BYTES", 20_000)
+    monkeypatch.setattr(field_index, "LARGE_TAIL", 1_000)
+    monkeypatch.setattr(field_index, "SCANNED", 1_000)
+    for number in range(8):
+        save(app, f"c{number}", text=f"{number} " * 2_000)
+        assert_right(app)
+        overlay = app.graph().texts.of(app.graph().main, "Memo", "body")[1]
+        assert sum(len(each or "") for each in overlay.values()) < 30_000
+    assert indexes_of(app)["body"].documents > 0
+    assert len(indexes_of(app)["title"].tail) == 8
+
+
 # --- types ----------------------------------------------------------------------------------
 
 
@@ -475,7 +490,7 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     """It was written after the log had the commit."""
     app = open_app(tmp_path / "p")
     save(app, *codes(8))
-    folder = app.graph().folder
+    folder, base = app.graph().folder, app.graph().names.base
     assert folder is not None
     app.close()
     kept = shutil.copytree(folder, tmp_path / "kept")
@@ -483,13 +498,41 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     last = save(app, "more")
     app.close()
     assert find_loss(folder) is None
-    for name in ("log.db", "nodes.db", "tail"):
-        shutil.copy(kept / name, folder / name)
-    (folder / "tail").unlink()
+    for path in (*folder.glob("*.db*"), folder / "tail"):
+        path.unlink()
+    for path in kept.glob("*.db*"):
+        shutil.copy(path, folder / path.name)
     shutil.rmtree(folder / "branches")
     loss = find_loss(folder)
     assert loss is not None
     assert [(each.where, each.commit) for each in loss.missing] == [("the text index", last)]
+    graph = open_graph(folder, name="main", base_iri=base)
+    assert graph.status == "behind"
+    assert len(found(graph, graph.main, "Memo", "body")) == 8
+    graph.close()
+    assert read_manifest(folder / text_indexes.FOLDER).position.commit == last
+
+
+def test_a_log_that_lost_commits_is_searched_as_its_views_are(tmp_path: Path, small: None) -> None:
+    """Which are at a commit that the log does not know."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    folder, base = app.graph().folder, app.graph().names.base
+    assert folder is not None
+    app.close()
+    kept = shutil.copytree(folder, tmp_path / "kept")
+    app = open_app(tmp_path / "p")
+    save(app, "more")
+    app.close()
+    for path in folder.glob("log.db*"):
+        path.unlink()
+    for path in kept.glob("log.db*"):
+        shutil.copy(path, folder / path.name)
+    graph = open_graph(folder, name="main", base_iri=base)
+    assert graph.status == "behind"
+    assert len(found(graph, graph.main, "Memo", "body")) == 31
+    graph.close()
 
 
 def test_a_graph_that_is_read_only_changes_no_file(tmp_path: Path, small: None) -> None:

@@ -10,6 +10,7 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
+import httpx2
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -162,3 +163,12 @@ def test_what_is_shown_is_taken_as_it_is_shown(url):
                     await model.send(call)
 
     asyncio.run(read())
+
+
+def test_a_list_in_a_query_string_is_repeated(url):
+    """REST filters a search by several types, and by one."""
+    root = url.removesuffix("/mcp")
+    for types in (["Report"], ["Incident", "Hazard"]):
+        asked = {"query": "brake OR pantograph", "types": types}
+        found = httpx2.get(f"{root}/search", params=asked).json()["results"]
+        assert {each["type"] for each in found} == set(types)

@@ -158,6 +158,24 @@ def test_what_is_found_can_be_proven(query, texts, overlay):
         assert {record.handle for record in records} == expected
 
 
+@given(query=QUERY, title=TEXTS, body=TEXTS)
+@settings(max_examples=40, deadline=None)
+def test_pages_of_several_fields_fit_together(query, title, body):
+    """What is on the first page does not depend on how many pages are read."""
+    sources = source(title, field="title"), source(body, field="body")
+    every = rank(parse(query), sources, 50).records
+    for k in (1, 2, 5):
+        assert rank(parse(query), sources, k).records == every[:k]
+
+
+def test_sums_of_many_texts_are_found():
+    """A record that is nowhere among the first, but in both fields, has the best sum."""
+    title = {f"N/{n}": "pump " * 3 for n in range(200)} | {"M/1": "pump " * 2 + "x"}
+    body = {f"K/{n}": "pump " * 3 for n in range(200)} | {"M/1": "pump " * 2 + "y"}
+    sources = source(title, field="title"), source(body, field="body")
+    assert found("pump", *sources, k=3)[0] == "M/1"
+
+
 PIECES = st.lists(
     st.sampled_from(
         [

@@ -174,7 +174,10 @@ class _Search:
         request = self._request
         fields = [self._open(*each) for each in self._wanted()]
         query = parse(request.query, {each.searched.field for each in fields})
-        sources = [Source(each.corpus, each.searched.field, self._reader(each)) for each in fields]
+        sources = [
+            Source(each.corpus, each.searched.field, self._reader(each), kind=each.searched.type)
+            for each in fields
+        ]
         wanted = min(start + request.limit, DEEPEST)
         found = rank(query, sources, wanted + 1, among=self._among())
         shown = found.records[start:wanted]

@@ -139,7 +139,7 @@ def show_blob(record: Record, blob: Blob) -> Mapping[str, object]:
     assert facts is not None  # noqa: S101 - the graph keeps it
     known: dict[str, object] = msgspec.to_builtins(facts)
     if facts.is_text:
-        start = record.ctx.kg.read_blob(blob, 0, _PREVIEW)
+        start = record.ctx.kg.blobs.read(blob, 0, _PREVIEW)
         is_cut = facts.size > len(start)
         with suppress(UnicodeDecodeError):
             known["preview"] = getincrementaldecoder("utf-8")().decode(start, not is_cut)

@@ -34,6 +34,8 @@ LARGE_BYTES: Final = 4 << 20
 """The same for the bytes of their texts."""
 SCANNED: Final = 4_000
 """Nodes of a tail that a search looks through; more are indexed first."""
+LONG_BYTES: Final = 16 << 20
+"""The same for the bytes of their texts."""
 _ATTEMPTS: Final = 3
 
 
@@ -67,6 +69,11 @@ class TextTail:
         """Whether it is time to index its texts."""
         return len(self._marks) > LARGE_TAIL or self.bytes > LARGE_BYTES
 
+    @property
+    def is_long(self) -> bool:
+        """Whether a search should not look through it."""
+        return len(self._marks) > SCANNED or self.bytes > LONG_BYTES
+
     def mark(self, handle: str, size: int = 0) -> None:
         """The text of a node may have changed."""
         self._clock += 1
@@ -83,13 +90,14 @@ class TextTail:
 
     def remove(self, marks: Mapping[str, int]) -> None:
         """Remove nodes that were not marked again since."""
+        before = len(self._marks)
         for handle, mark in marks.items():
             if self._marks.get(handle) == mark:
                 del self._marks[handle]
                 self._texts.pop(handle, None)
         self._shown = None
-        if not self._marks:
-            self.bytes = 0
+        if before:
+            self.bytes = self.bytes * len(self._marks) // before
 
     def clear(self) -> None:
         """Remove all nodes."""
@@ -248,7 +256,7 @@ class FieldIndex:
                 self.build()
             try:
                 self.opened()
-                if len(self.tail) > SCANNED:
+                if self.tail.is_long:
                     self.flush()
             except CorruptionError as error:
                 name = f"{self.field.type}.{self.field.field}"
@@ -291,14 +299,15 @@ class FieldIndex:
     def _fill(self) -> TextIndex | None:
         """A new index with all texts; None, and all of them in the tail, where they are few."""
         place, fresh = self._place, None
-        numbering = place.numbering()
+        numbering, length = place.numbering(), 0
         waiting: dict[str, Text] = {}
         for page in place.source.pages(place.checkout.nodes, self.field):
             place.stop()
             if place.numbering() != numbering:
                 break  # it is begun again
             waiting.update(page)
-            if fresh is not None or len(waiting) > LARGE_TAIL or length_of(page) > LARGE_BYTES:
+            length += length_of(page)
+            if fresh is not None or len(waiting) > LARGE_TAIL or length > LARGE_BYTES:
                 fresh = fresh or TextIndex(self._path(self.making), self.field.analyzer)
                 fresh.fill(waiting.items())
                 waiting = {}

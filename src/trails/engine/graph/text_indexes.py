@@ -122,7 +122,7 @@ class TextIndexes:
         self._due = False
         """Whether a field is to be built or flushed."""
         self._ended = threading.Event()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._thread: threading.Thread | None = None
         self._retry_at = 0.0
 
@@ -158,8 +158,13 @@ class TextIndexes:
         if self._position is None:  # nobody brought this graph up: its log has lost commits
             with self._starting:
                 self.follow(self._main, self._main.head)
-        self._reading(checkout, lambda _: None)  # a snapshot that was dropped is made again
-        return self._of(checkout, found)
+        if checkout is not self._main:
+            self._reading(checkout, _nothing)  # a snapshot that was dropped is made again
+        try:
+            return self._of(checkout, found)
+        except CorruptionError:
+            self._reading(checkout, _nothing)  # a node index that is damaged is repaired
+            return self._of(checkout, found)
 
     def _of(self, checkout: Checkout, field: TextField) -> tuple[TextIndex, Texts]:
         file = checkout.nodes.file
@@ -328,8 +333,10 @@ class TextIndexes:
         """Begin to index in a thread, where something is due."""
         if self._unsaved < _UNSAVED and not self._due:
             return
-        if self._stored is None or self._ended.is_set() or monotonic() < self._retry_at:
-            return  # in memory, a search does it
+        if self._stored is None or self._read_only:
+            return  # a search does it
+        if self._ended.is_set() or monotonic() < self._retry_at:
+            return
         with self._starting:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
@@ -493,6 +500,10 @@ class TextIndexes:
         self._overlays.drop()
         if self._read_only and self._place.folder is not None:
             shutil.rmtree(self._place.folder, ignore_errors=True)
+
+
+def _nothing(nodes: NodeIndex) -> None:
+    del nodes
 
 
 def _is_due(index: FieldIndex) -> bool:

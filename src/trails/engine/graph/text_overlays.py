@@ -16,15 +16,20 @@ from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import SCANNED, FieldIndex, TextTail, Workplace, complete
+from trails.engine.graph.field_index import (
+    LONG_BYTES,
+    SCANNED,
+    FieldIndex,
+    TextTail,
+    Workplace,
+    complete,
+)
 from trails.engine.graph.text_fields import Key, TextField, Touch, by_predicate
 from trails.engine.graph.text_source import Texts, TextSource
 from trails.views.text.index import TextIndex
 
 FAR: Final = 2 * SCANNED
 """Nodes of an overlay from which a field gets an index of its own."""
-_FAR_BYTES: Final = 16 << 20
-"""The same for the bytes of their texts."""
 FLOOD: Final = 50_000
 """Nodes in a tail from which an index that has no more of them is built anew."""
 _KEPT: Final = 32
@@ -58,7 +63,7 @@ class _Overlay:
 
     def is_far(self, key: Key) -> bool:
         """Whether a search would take long."""
-        return len(self.tails[key]) > FAR or self.tails[key].bytes > _FAR_BYTES
+        return len(self.tails[key]) > FAR or self.tails[key].bytes > LONG_BYTES
 
     def remove(self) -> None:
         """Close its indexes, and remove their files."""
@@ -181,7 +186,6 @@ class Overlays:
                 for handle in base.tail.marks.keys() & same.keys():
                     del same[handle]  # main's index has another text
                 tail.remove(same)
-                tail.bytes = tail.bytes * len(tail) // len(marks)
         if overlay.is_far(field.key):
             self._fork(overlay, base)
 

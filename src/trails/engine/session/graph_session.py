@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Final, TypeVar
 
 from trails.authoring.nodes import Node, state_of, unfold
@@ -18,18 +17,18 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
 from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import adopt_on_branch
+from trails.engine.session.blobs import SessionBlobs, blob_of
 from trails.engine.session.selection_check import names_known, settle_references
 from trails.engine.sparql.queries import ask_checkout, bind
-from trails.engine.validation.blob_names import blob_fields, is_named
+from trails.engine.validation.blob_names import is_named
 from trails.engine.validation.validate import VisibleNodes, suggest_nodes
-from trails.engine.visibility.access import OPEN, Access, check_change, refuse_text
+from trails.engine.visibility.access import OPEN, Access, refuse_text
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.engine.write.edits import apply_statements, data_statements, put, put_all, remove
 from trails.engine.write.puts import Put, change_of, remember, request_of
 from trails.engine.write.write import IdempotencyKey, Opened, Write
 from trails.errors import (
-    BudgetError,
     FieldError,
     ForbiddenError,
     NotFoundError,
@@ -38,8 +37,6 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
-from trails.log.blobs import too_large
-from trails.model.actors import is_limited
 from trails.model.constraints import shorten
 from trails.model.history import Commit, Head
 from trails.model.iris import encode_id, normal_id
@@ -50,14 +47,7 @@ from trails.model.sparql.tokens import query_form, tokenize
 from trails.model.texts import with_article
 from trails.model.types import Schema
 from trails.model.values.blobs import (
-    ANY_TYPE,
-    Blob,
-    BlobData,
-    BlobError,
     BlobFacts,
-    check_media_type,
-    check_name,
-    write_blob,
 )
 from trails.model.visibility import FULL, SchemaFilter, Visibility
 from trails.views.nodes.conditions import first_handles
@@ -203,89 +193,19 @@ class GraphSession:
 
         return self._graph.reading_nodes(self._checkout, read)
 
-    # --- blobs -------------------------------------------------------------------------
+    @property
+    def blobs(self) -> SessionBlobs:
+        """The blobs that the actor may put and read."""
+        return SessionBlobs(
+            self._graph,
+            self._checkout.name,
+            self._actor,
+            self._call,
+            self._access,
+            self._names_blob,
+        )
 
-    def put_blob(self, data: BlobData, media_type: str = ANY_TYPE, name: str = "") -> Blob:
-        """Keep content, which a field can then name; it is on disk when this returns."""
-        self._check_put(media_type, name)
-        store, most = self._graph.blobs, self._graph.most_blob
-        if not isinstance(data, Path):
-            return self._kept(store.put(data, most), media_type, name)
-        try:
-            file = data.open("rb")
-        except OSError as error:
-            raise NotFoundError(f"{data} can't be read: {error.strerror}") from None
-        with file:
-            return self._kept(store.put(file, most), media_type, name)
-
-    def take_blob(self, file: Path, media_type: str, name: str) -> Blob:
-        """Keep the content of a file that was written for this, and is moved."""
-        self._check_put(media_type, name)
-        if 0 < self._graph.most_blob < file.stat().st_size:
-            raise too_large(self._graph.most_blob)
-        return self._kept(self._graph.blobs.take(file), media_type, name)
-
-    def _check_put(self, media_type: str, name: str) -> None:
-        self._graph.check_writable()
-        try:
-            check_media_type(media_type)
-            check_name(name)
-        except BlobError as error:
-            raise QueryError(str(error)) from None
-        check_change(self._access, self._checkout.name)
-        caller = None if self._call is None else self._call.caller
-        most = self._graph.most_unnamed if is_limited(caller) else 0
-        if 0 < most < self._graph.blobs.unnamed_bytes(self._actor):
-            raise BudgetError(
-                f"{self._actor} has put more than {most >> 20} MiB of blobs that no commit names "
-                "(spool_mb in [graphs.<id>.budgets]); save records that name them, or wait a day",
-                limit="spool_mb",
-                allowed=most >> 20,
-                retry_after=3600,
-            )
-
-    def _kept(self, found: tuple[str, int], media_type: str, name: str) -> Blob:
-        self._graph.blobs.note_put(self._actor, *found)
-        return write_blob(BlobFacts(*found, check_media_type(media_type), check_name(name)))
-
-    def blob_of(self, type_name: str, reference: object, field: str) -> Blob:
-        """The blob that a field of a record names; NotFoundError if there is none to be seen."""
-        state = self.find(type_name, reference) if type_name in self.schema.by_name else None
-        if state is None:
-            raise NotFoundError(f"there is no {type_name[:100]} {shorten(reference)}")
-        declared = self.schema.by_name[state.type].by_name.get(field)
-        if declared is None or declared.type.kind != "Blob":
-            known = [each.name for each in blob_fields(self.schema)[state.type] if not each.many]
-            listed = ", ".join(known) or "none"
-            raise NotFoundError(
-                f"{field[:100]!r} is not a field of {state.type} with one blob; it has {listed}"
-            )
-        value = state.values.get(field)
-        if not isinstance(value, Blob):
-            raise NotFoundError(f"{state.handle} has no {field}")
-        if value.facts is None:
-            raise NotFoundError(f"{field} of {state.handle} is kept elsewhere: {value[:500]}")
-        return value
-
-    def read_blob(self, blob: Blob, start: int = 0, length: int | None = None) -> bytes:
-        """A part of a blob that the actor has put, or that a record names which it can read."""
-        return b"".join(self.blob_blocks(blob, start, length))
-
-    def blob_blocks(
-        self, blob: Blob, start: int = 0, length: int | None = None
-    ) -> Generator[bytes, None, None]:
-        """The same in blocks; errors are raised before the first."""
-        facts = Blob(blob).facts
-        if facts is None or not self._may_read_blob(facts.digest):
-            raise NotFoundError(
-                f"{shorten(str(blob), 100)} is not a blob that this graph keeps for you"
-            )
-        return self._graph.blobs.blocks(facts.digest, facts.size, start, length)
-
-    def _may_read_blob(self, digest: str) -> bool:
-        store = self._graph.blobs
-        if self._access.unrestricted or store.was_put_by(self._actor, digest):
-            return store.size_of(digest) is not None
+    def _names_blob(self, digest: str) -> bool:
         write, schema_filter = self._mine(), self.schema_filter
 
         def read(nodes: NodeIndex) -> bool:
@@ -293,6 +213,13 @@ class GraphSession:
                 return is_named(nodes, db, digest, schema_filter)
 
         return self._graph.reading_nodes(self._checkout, read)
+
+    def blob_of(self, type_name: str, reference: object, field: str) -> BlobFacts:
+        """The blob that a field of a record names; NotFoundError if there is none to be seen."""
+        state = self.find(type_name, reference) if type_name in self.schema.by_name else None
+        if state is None:
+            raise NotFoundError(f"there is no {type_name[:100]} {shorten(reference)}")
+        return blob_of(self.schema, state, field)
 
     def select(self, selection: Selection) -> Found:
         """A page of nodes."""

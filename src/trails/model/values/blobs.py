@@ -48,14 +48,22 @@ class BlobFacts(msgspec.Struct, frozen=True, omit_defaults=True):
         return _readable(self.media_type) is not None
 
 
-class BlobGraph(Protocol):
-    """The part of ``ctx.kg`` that keeps blobs."""
+class Blobs(Protocol):
+    """What ``ctx.kg.blobs`` is."""
 
-    def put_blob(self, data: BlobData, media_type: str, name: str) -> Blob:
+    def put(self, data: BlobData, media_type: str, name: str) -> Blob:
         """Keep content."""
 
-    def read_blob(self, blob: Blob, start: int, length: int | None) -> bytes:
+    def read(self, blob: Blob, start: int, length: int | None) -> bytes:
         """A part of it."""
+
+
+class BlobGraph(Protocol):
+    """A graph, as far as blobs need one."""
+
+    @property
+    def blobs(self) -> Blobs:
+        """Its blobs."""
 
 
 class BlobContext(Protocol):
@@ -84,11 +92,11 @@ class Blob(str):
         """
         if not name and isinstance(data, Path):
             name = data.name
-        return ctx.kg.put_blob(data, media_type, name)
+        return ctx.kg.blobs.put(data, media_type, name)
 
     def read(self, ctx: BlobContext, start: int = 0, length: int | None = None) -> bytes:
         """A part of the content; all of it by default."""
-        return ctx.kg.read_blob(self, start, length)
+        return ctx.kg.blobs.read(self, start, length)
 
     @property
     def facts(self) -> BlobFacts | None:

@@ -93,6 +93,7 @@ def operation_handler(
     kinds = {each.name: each.type.kind for each in (*operation.fields, *operation.controls)}
     numbers = frozenset(name for name, kind in kinds.items() if kind == "Int")
     flags = frozenset(name for name, kind in kinds.items() if kind == "Bool")
+    lists = frozenset(each.name for each in operation.fields if each.type.item is not None)
     controls = frozenset(each.name for each in operation.controls)
 
     async def arguments(call: RestCall) -> Mapping[str, object]:
@@ -103,9 +104,9 @@ def operation_handler(
             }
             return {**around, route.gathers: texts}
         if route.method != "POST":
-            return query_arguments(call, numbers=numbers, flags=flags)
+            return query_arguments(call, lists=lists, numbers=numbers, flags=flags)
         if route.text is not None and media_type(call.request) == route.text[1]:
-            given = query_arguments(call, numbers=numbers, flags=flags)
+            given = query_arguments(call, lists=lists, numbers=numbers, flags=flags)
             return {**given, route.text[0]: await read_text(call)}
         return await read_object(call)
 

@@ -33,7 +33,9 @@ FUZZY_SCORE: Final = 1.0
 """What a word that differs in a letter is worth; less than most words that are right."""
 MOST_TIES: Final = 4096
 """Among so many texts of equal score, those that come first are chosen by their names."""
-_MARGIN: Final = 16
+LARGE: Final = 65_536
+"""In an index of more texts, that would take longer than the search: there it is ``_MARGIN``."""
+_MARGIN: Final = 64
 _SMALL: Final = 256
 """So many hits may be left out because an overlay replaces them."""
 _CLOSE: Final = 1e-5
@@ -152,10 +154,10 @@ class Corpus:
         without: frozenset[str] = frozenset(),
     ) -> list[Candidate]:
         """The ``k`` best texts that a plan finds; of the records in ``among`` if it is given."""
-        found = self._scan(plan, among, without)
         with guard(self.index):
-            found += self._indexed(plan, k, among, without)
-        found.sort(key=rank_key)
+            found = self._indexed(plan, k, among, without)
+        if added := self._scan(plan, among, without):
+            found = sorted(found + added, key=rank_key)
         return found[:k]
 
     def _indexed(
@@ -205,7 +207,8 @@ class Corpus:
             window = hits
         else:
             least *= 1 - self._spread(hits[0], weights)
-            if len(hits) == limit and hits[-1][0] >= least:
+            tied = len(hits) == limit and hits[-1][0] >= least
+            if tied and self._searcher.num_docs <= LARGE:
                 hits = self._searcher.search(query, max(MOST_TIES, limit), count=False).hits
             window = [hit for hit in hits if hit[0] >= least]
         return self._scored(window, weights, k, seen)
@@ -305,6 +308,8 @@ class Corpus:
         self, plan: Plan, among: frozenset[str] | None, without: frozenset[str]
     ) -> list[Candidate]:
         """The texts of the overlay that match."""
+        if not self._overlay.documents:
+            return []
         leaves = [*plan.weights, *(leaf for group in plan.required for leaf in group)]
         leaves = list(dict.fromkeys(leaves + plan.excluded))
         loose = any(leaf.distance for leaf in leaves)

@@ -29,6 +29,7 @@ import tantivy
 
 from trails.errors import CorruptionError, StorageError
 from trails.files import make_folder, replace_file
+from trails.model.caches import BoundedCache
 from trails.views.text.analysis import Analyzer
 
 Texts = str | tuple[str, ...] | None
@@ -43,6 +44,8 @@ _DIGEST: Final = 16
 _FOOTER: Final = struct.Struct("<II")
 _MAGIC: Final = 1337
 _BLOCK: Final = 1 << 20
+_REMEMBERED: Final = 20_000
+"""How many words an index keeps the frequencies of."""
 _DOCUMENTS: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "N,')
 
 
@@ -81,6 +84,7 @@ class TextIndex:
             whitespace = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()
             self._index.register_tokenizer("words", whitespace)
             self._index.config_reader("manual")
+            self.schema = self._index.schema
         self._load()
 
     def _stamp(self, folder: Path) -> None:
@@ -108,10 +112,6 @@ class TextIndex:
                     f"text index {self.folder}: its segments do not hold what it says; "
                     "it must be rebuilt"
                 )
-
-    @property
-    def schema(self) -> tantivy.Schema:
-        return self._index.schema
 
     @property
     def documents(self) -> int:
@@ -195,7 +195,8 @@ class IndexState:
     def __init__(self, searcher: tantivy.Searcher, schema: tantivy.Schema) -> None:
         self.searcher = searcher
         self._schema = schema
-        self._counted: dict[str, int] = {}
+        self._stored: dict[str, int] = BoundedCache(_REMEMBERED)
+        self._counted: dict[str, int] = BoundedCache(_REMEMBERED)
         every = tantivy.Query.all_query()
         sums = searcher.aggregate(every, {"length": {"stats": {"field": "length"}}})
         self.whole = searcher.num_docs == sums["length"]["count"]
@@ -220,7 +221,11 @@ class IndexState:
         return self.stored_documents == self.searcher.num_docs
 
     def stored_frequency(self, term: str) -> int:
-        return self.searcher.doc_freq("words", term)
+        """How many texts have a word for tantivy, which counts deleted ones."""
+        known = self._stored.get(term)
+        if known is None:
+            known = self._stored[term] = self.searcher.doc_freq("words", term)
+        return known
 
     def frequency(self, term: str) -> int:
         """How many texts have a word."""

@@ -25,6 +25,8 @@ MOST_LEAVES: Final = 128
 """Words and phrases that are looked for in the texts of one field."""
 MOST_EXPANSIONS: Final = 64
 """How many words a prefix may be replaced by."""
+MOST_TEXTS: Final = 4096
+"""How many texts of each field are looked at to find the best sums."""
 MOST_REQUIRED: Final = 2000
 """Up to so many records, what is required may be in another field than the other words."""
 
@@ -50,6 +52,8 @@ class Source(msgspec.Struct, frozen=True):
     read: Callable[[str], Texts] | None = None
     """The texts of a record in this field; without it there is no feedback from this field."""
     weight: float = 1.0
+    kind: str = ""
+    """Which records have this field: those with a text in sources of one kind."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -223,35 +227,45 @@ class _Search:
             plans, among = self._across_fields(among)
         wanted = k if len(plans) == 1 else k + 10
         while True:
-            found, complete = self._round(plans, wanted, among)
-            if complete or len(found) >= k:
+            found, unseen = self._round(plans, wanted, among)
+            ranked = [_ranked(handle, held) for handle, held in found.items()]
+            if len(plans) > 1:  # the texts of one source are in order
+                ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
+            # What was not seen yet can't be better than what is last here.
+            if unseen == 0 or (len(ranked) >= k and ranked[k - 1].score >= unseen):
+                break
+            if wanted >= MOST_TEXTS:
                 break
             wanted *= 4
-        ranked = [_ranked(handle, held) for handle, held in found.items()]
-        if len(plans) > 1:  # the texts of one source are in order
-            ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
         return ranked[:k]
 
     def _round(
         self, plans: list[Plan], wanted: int, among: frozenset[str] | None
-    ) -> tuple[dict[str, dict[int, Candidate]], bool]:
-        """The best texts of each source, by record, and whether these are all there are."""
+    ) -> tuple[dict[str, dict[int, Candidate]], float]:
+        """The best texts of each source, by record, and what any other record has at most."""
         found: dict[str, dict[int, Candidate]] = {}
-        complete = True
-        for place in range(len(plans)):
+        rest: dict[str, float] = {}
+        kinds: dict[str, str] = {}
+        for place, source in enumerate(self._sources):
             candidates = self._candidates(plans, place, wanted, among)
-            complete &= len(candidates) < wanted
+            if len(candidates) == wanted:
+                rest[source.kind] = rest.get(source.kind, 0.0) + candidates[-1].score
             _collect(found, place, candidates)
+            kinds.update((each.handle, source.kind) for each in candidates)
         if len(plans) > 1:
-            for place in range(len(plans)):
-                missing = frozenset(handle for handle, held in found.items() if place not in held)
+            for place, source in enumerate(self._sources):
+                missing = frozenset(
+                    handle
+                    for handle, held in found.items()
+                    if place not in held and kinds[handle] == source.kind
+                )
                 if missing:
                     # Every item of a list is a text.
-                    rest = self._candidates(plans, place, 4 * len(missing), missing)
-                    _collect(found, place, rest)
+                    more = self._candidates(plans, place, 4 * len(missing), missing)
+                    _collect(found, place, more)
             for handle in self._violating(frozenset(found)):
                 del found[handle]
-        return found, complete
+        return found, max(rest.values(), default=0.0)
 
     def _candidates(
         self, plans: list[Plan], place: int, wanted: int, among: frozenset[str] | None
