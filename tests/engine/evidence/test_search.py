@@ -1,13 +1,14 @@
 """Search: what it finds, what it proves, and what its pages are made of."""
 
 from collections.abc import Iterator
+from math import cos, sin, tau
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.worlds.graphs import Calls
 
-from trails import App, Json, Node, node_type, predicate
+from trails import App, Json, Node, Vector, node_type, predicate
 from trails.views.text.analysis import Analyzer
 
 WORDS = ["flow", "Überschall", "wing", "naïve", "REQ-12", "東京", "heat", "flux", "λόγος", "x"]
@@ -267,3 +268,69 @@ def test_strings_inside_json_are_searched(calls):
 def test_what_is_refused_says_why(calls, arguments, says):
     """And names the nearest that would do."""
     assert says in calls.failure("search", arguments).message
+
+
+@node_type
+class Point(Node):
+    """A text with an embedding."""
+
+    slug: str = predicate(key=True)
+    text: str = predicate(search=True)
+    kind: str | None = predicate()
+    place: Vector(2) | None = predicate()
+
+
+@pytest.fixture
+def points() -> Iterator[Calls]:
+    """Points on a circle, whose texts are alike."""
+    made = Calls(App(Point))
+    ctx = made.app.context()
+    for at in range(12):
+        angle = at / 12 * tau
+        kind = "even" if at % 2 == 0 else "odd"
+        text = "wing flow" if at % 3 == 0 else "boundary layer"
+        place = [cos(angle), sin(angle)]
+        Point(slug=f"p{at:02}", text=text, kind=kind, place=place).save(ctx)
+    Point(slug="none", text="wing").save(ctx)
+    yield made
+    made.close()
+
+
+def near(points: Calls, **more: object) -> list[str]:
+    """The slugs of what is near to the first point."""
+    wanted = {"field": "place", "vector": [1, 0]}
+    page = points.result("search", {"near": wanted, "types": ["Point"], **more})
+    return [each["id"].rpartition("/")[2] for each in page["results"]]
+
+
+def test_records_near_to_a_vector(points):
+    """Best first, without a proof on a text; with a query, both count."""
+    assert near(points, limit=3) == ["p00", "p01", "p11"]
+    assert near(points, limit=3, where="kind=even") == ["p00", "p02", "p10"]
+    both = near(points, query="wing", limit=20)
+    assert both[0] == "p00"
+    assert set(both) == {f"p{at:02}" for at in range(12)} | {"none"}
+    page = points.result(
+        "search", {"near": {"field": "place", "vector": [0, 1]}, "types": ["Point"], "limit": 1}
+    )
+    assert page["results"][0]["evidence"] is None
+    assert "vector is near" in page["results"][0]["notice"]
+    rest = points.result("search", page["next"]["arguments"] | {"limit": 20})
+    assert len(rest["results"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "query"),
+        ({"near": {"field": "place", "vector": [1, 0]}}, "near needs types"),
+        ({"near": {"field": "place"}, "types": ["Point"]}, "vector"),
+        ({"near": {"field": "place", "vector": [1]}, "types": ["Point"]}, "2 numbers"),
+        ({"near": {"field": "place", "vector": [0, 0]}, "types": ["Point"]}, "direction"),
+        ({"near": {"field": "text", "vector": [1]}, "types": ["Point"]}, "place"),
+        ({"near": {"field": "place", "vector": "x"}, "types": ["Point"]}, "near"),
+    ],
+)
+def test_a_vector_that_fits_nothing_is_refused(points, arguments, says):
+    """With what would fit."""
+    assert says in points.failure("search", arguments).message

@@ -36,7 +36,7 @@ from trails.errors import CorruptionError, FieldError, NotFoundError, Validation
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
-from trails.model.nodes import NodeState, Selection
+from trails.model.nodes import Metric, NodeState, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
@@ -57,12 +57,25 @@ _MOST_SPANS: Final = 50
 _TRIES: Final = 3
 """How often a search begins again because the branch has moved, before it reads the past."""
 _PAGE: Final = 1_000
+_FUSED: Final = 100
+"""Records of each ranking that are joined, at least."""
+
+
+class Near(msgspec.Struct, frozen=True):
+    """A vector, for records that are near to it in a field."""
+
+    field: str
+    vector: tuple[float, ...]
+    metric: Metric = "cosine"
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A search, or a page of one."""
 
     query: str
+    """Empty if only ``near`` decides."""
+    near: Near | None = None
+    """Records near to a vector, which needs types; with a query, both rankings are joined."""
     types: tuple[str, ...] = ()
     """Only records of these types, and of types that extend them."""
     fields: tuple[str, ...] = ()
@@ -134,9 +147,12 @@ def _at(
     commit: str,
     start: int,
 ) -> SearchPage:
-    page = _Search(service, ctx.at(commit), request, cursors).page(start)
-    assert page is not None  # noqa: S101 - a snapshot does not move
-    return page
+    for _ in range(_TRIES):
+        page = _Search(service, ctx.at(commit), request, cursors).page(start)
+        if page is not None:
+            return page
+    # A snapshot does not move, so it was an index each time.
+    raise CorruptionError("the text index is damaged; run 'trails verify --repair'")
 
 
 def _holder(ctx: GraphContext, place: ReadPoint) -> Holder:
@@ -144,7 +160,9 @@ def _holder(ctx: GraphContext, place: ReadPoint) -> Holder:
 
 
 def _subject(request: SearchRequest) -> object:
-    return [request.query, sorted(request.types), sorted(request.fields), request.subject]
+    types, fields = sorted(request.types), sorted(request.fields)
+    near = None if request.near is None else msgspec.to_builtins(request.near)
+    return [request.query, types, fields, near, request.subject]
 
 
 class _Field(msgspec.Struct, frozen=True, eq=False):
@@ -170,7 +188,7 @@ class _Search:
         self._moved = False
 
     def page(self, start: int) -> SearchPage | None:
-        """The hits from a place on; None if the branch has moved meanwhile."""
+        """The hits from a place on; None if the branch has moved, or an index was damaged."""
         request = self._request
         fields = [self._open(*each) for each in self._wanted()]
         query = parse(request.query, {each.searched.field for each in fields})
@@ -179,8 +197,15 @@ class _Search:
             for each in fields
         ]
         wanted = min(start + request.limit, DEEPEST)
-        found = rank(query, sources, wanted + 1, among=self._among())
-        shown = found.records[start:wanted]
+        depth = wanted + 1 if request.near is None else max(wanted + 1, _FUSED)
+        try:
+            found = rank(query, sources, depth, among=self._among())
+        except CorruptionError:
+            for each in fields:
+                self._distrust(each.searched)
+            return None
+        records = found.records if request.near is None else self._join(found.records, depth)
+        shown = records[start:wanted]
         states = self._read([each.handle for each in shown])
         hits = [
             self._hit(query, fields, each, states[each.handle])
@@ -191,8 +216,33 @@ class _Search:
             return None
         searched = [f"{each.searched.type}.{each.searched.field}" for each in fields]
         notices = [*found.notices, *self._notices(searched)]
-        more = len(found.records) > wanted
+        more = len(records) > wanted
         return SearchPage(request, self._ctx, start, hits, self._commit, more, searched, notices)
+
+    def _join(self, texts: Sequence[Ranked], depth: int) -> list[Ranked]:
+        """Records that are near to a vector; with a query, by reciprocal rank with its own."""
+        # numpy takes 100 ms to import, and most searches compare no vectors.
+        from trails.views.vectors import fuse  # noqa: PLC0415
+
+        request, kg = self._request, self._ctx.kg
+        assert request.near is not None  # noqa: S101 - asked for
+        near = request.near
+        found: list[tuple[NodeState, float]] = []
+        for name in request.types:
+            select = request.select or (lambda _, type_name: Selection(type_name))
+            selection = select(self._schema, name)
+            most = min(depth, DEEPEST)
+            found += kg.nearest(selection, near.field, near.vector, most, near.metric)
+        self._moved = self._moved or kg.head.commit != self._commit
+        scores = {state.handle: score for state, score in found}
+        handles = sorted(scores, key=lambda each: (-scores[each], each))
+        if not request.query:
+            return [Ranked(each, scores[each], ()) for each in handles]
+        known = {each.handle: each for each in texts}
+        return [
+            msgspec.structs.replace(known.get(handle) or Ranked(handle, 0.0, ()), score=score)
+            for handle, score in fuse([list(known), handles])
+        ]
 
     # --- what is searched ------------------------------------------------------------------
 
@@ -229,13 +279,16 @@ class _Search:
         return _Field(field, declared, self._scanned(field))
 
     def _corpus(self, field: TextField) -> Corpus:
-        texts = self._graph.texts
+        texts, checkout = self._graph.texts, self._ctx.checkout
         try:
-            index, overlay = texts.of(self._ctx.checkout, field.type, field.field)
+            return Corpus(*texts.of(checkout, field.type, field.field))
         except CorruptionError:
-            texts.distrust(self._ctx.checkout, field.type, field.field)
-            index, overlay = texts.of(self._ctx.checkout, field.type, field.field)
-        return Corpus(index, overlay)
+            self._distrust(field)
+            return Corpus(*texts.of(checkout, field.type, field.field))
+
+    def _distrust(self, field: TextField) -> None:
+        """Have an index that turned out to be damaged built anew."""
+        self._graph.texts.distrust(self._ctx.checkout, field.type, field.field)
 
     def _scanned(self, field: TextField) -> Corpus:
         """The texts of the records that the actor sees, where an index has others as well."""
@@ -304,6 +357,7 @@ class _Search:
             score=round(ranked.score, 6),
             evidence=tuple(evidence),
             related=ranked.related,
+            near=not ranked.found,
         )
 
     def _evidence(

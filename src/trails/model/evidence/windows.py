@@ -100,6 +100,8 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     """Empty if it was found by metadata or by a related word: nothing is proven on a text."""
     related: bool = False
     """Whether it has none of the words that were asked for, only words that go with them."""
+    near: bool = False
+    """Whether only its vector was near."""
 
 
 def text_digest(text: str) -> str:

@@ -10,12 +10,12 @@ import msgspec
 
 from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
 from trails.engine.evidence.records import known_field, make_place
-from trails.engine.evidence.search import SearchRequest, search
+from trails.engine.evidence.search import Near, SearchRequest, search
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.windows import Hit
 from trails.model.nodes import Selection
-from trails.model.types import Schema
+from trails.model.types import MAP, Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import MAX_CHARS
 from trails.request.builtins.declare import (
@@ -36,7 +36,8 @@ from trails.request.resources.contents import condition_of
 class _Wanted(msgspec.Struct, frozen=True):
     """The arguments of ``search``."""
 
-    query: str
+    query: str | None
+    near: Mapping[str, object] | None
     types: tuple[str, ...]
     fields: tuple[str, ...]
     where: str | None
@@ -50,8 +51,12 @@ class _Wanted(msgspec.Struct, frozen=True):
         if self.where is not None and not self.types:
             message = "where needs types: the field that it names is a field of a type"
             raise ValidationError([FieldError("where", "missing", message, self.where[:100])])
+        if self.query is None and self.near is None:
+            message = "give query, near, or both"
+            raise ValidationError([FieldError("query", "missing", message)])
         return SearchRequest(
-            query=self.query,
+            query=self.query or "",
+            near=None if self.near is None else self._near(self.near),
             types=self.types,
             fields=self.fields,
             select=None if self.where is None else self._select,
@@ -60,6 +65,16 @@ class _Wanted(msgspec.Struct, frozen=True):
             cursor=self.cursor,
             place=make_place(self.branch, self.snapshot),
         )
+
+    def _near(self, given: Mapping[str, object]) -> Near:
+        if not self.types:
+            message = "near needs types: the field that it names is a field of a type"
+            raise ValidationError([FieldError("near", "missing", message)])
+        try:
+            return msgspec.convert(given, Near)
+        except msgspec.ValidationError as error:
+            message = f"near: {error}; write {_NEAR}"
+            raise ValidationError([FieldError("near", "datatype", message)]) from None
 
     def _select(self, schema: Schema, type_name: str) -> Selection:
         declared, clause = schema.by_name[type_name], parse_clause(self.where or "")
@@ -97,7 +112,7 @@ def _document(hit: Hit) -> dict[str, object]:
         "score": hit.score,
     }
     if not hit.evidence:
-        why = _RELATED if hit.related else _UNPROVEN
+        why = _CLOSE if hit.near else _RELATED if hit.related else _UNPROVEN
         fetch = {"tool": "fetch", "arguments": {"id": hit.id}}
         return {**shown, "related": hit.related, "evidence": None, "notice": why, "read": fetch}
     evidence = hit.evidence[0]
@@ -110,6 +125,8 @@ def _document(hit: Hit) -> dict[str, object]:
     }
 
 
+_NEAR: Final = '{"field": "embedding", "vector": [0.1, …], "metric": "cosine"}'
+_CLOSE: Final = "Not proven by a text: its vector is near. Fetch it to judge."
 _RELATED: Final = (
     "Not proven: it has none of the words, only words that go with them. Fetch it to judge."
 )
@@ -125,7 +142,8 @@ SEARCH: Final = Builtin(
         "field:word, -without, OR. next is the call for more results; all are of one commit."
     ),
     fields=(
-        field("query", "What to look for.", required=True, min_length=1, max_length=4096),
+        field("query", "What to look for.", min_length=1, max_length=4096),
+        field("near", f"A vector; needs types. {_NEAR}", MAP),
         field("types", "Only these types.", many=True, max_count=100),
         field("fields", "Only in these fields.", many=True, max_count=100),
         field("where", "field=value; needs types.", min_length=1, max_length=2000),
@@ -143,7 +161,7 @@ SEARCH: Final = Builtin(
     hints=READER,
     action="Read",
     run=_search,
-    routes=(Route("GET", "search"),),
+    routes=(Route("GET", "search"), Route("POST", "search")),
     command="search",
 )
 
