@@ -199,13 +199,17 @@ class LongTexts:
 
 
 class StoredText:
-    """A long text of which parts are read when they are asked for."""
+    """A long text of which parts are read when they are asked for.
 
-    __slots__ = ("_mark", "_read")
+    The chunks that were read last are at hand: a window looks at its edges before it is read.
+    """
+
+    __slots__ = ("_at", "_mark", "_near", "_read")
 
     def __init__(self, mark: LongText, read: Callable[[int, int], str]) -> None:
         self._mark = mark
         self._read = read
+        self._at, self._near = 0, ""
 
     @property
     def digest(self) -> str:
@@ -219,7 +223,10 @@ class StoredText:
     def __getitem__(self, part: slice, /) -> str:
         """A part of it, without steps."""
         start, end, _ = part.indices(self._mark.total)
-        return self._read(start, end)
+        if not self._at <= start <= end <= self._at + len(self._near):
+            self._at = start // CHUNK * CHUNK
+            self._near = self._read(self._at, -(-end // CHUNK) * CHUNK)
+        return self._near[start - self._at : max(end - self._at, 0)]
 
 
 def _sealed(digest: str, number: int, text: str) -> bytes:
