@@ -34,7 +34,7 @@ from trails.model.capabilities import (
 )
 from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
-from trails.model.nodes import Selection
+from trails.model.nodes import Metric, Selection
 from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
 from trails.model.values.blobs import Blobs
 
@@ -84,6 +84,14 @@ class KnowledgeGraph(Protocol):
     def describe_missing(self, type_name: str, reference: object) -> str: ...
     def select(self, selection: Selection) -> Rows: ...
     def count(self, selection: Selection) -> int: ...
+    def nearest(
+        self,
+        selection: Selection,
+        field: str,
+        vector: Sequence[float],
+        k: int = 10,
+        metric: Metric = "cosine",
+    ) -> Sequence[tuple[Row, float]]: ...
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None: ...
     def save(
         self,

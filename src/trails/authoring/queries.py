@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Literal, Self, TypeVar, cast
 
 import msgspec
 
 from trails.authoring.capabilities import Context, Row
 from trails.errors import NotFoundError, QueryError
-from trails.model.nodes import LOOKUPS, Condition, Group, Order, Selection
+from trails.model.nodes import LOOKUPS, Condition, Group, Metric, Order, Selection
 
 N = TypeVar("N")
 _CHUNK = 1000
@@ -197,6 +197,24 @@ class Query(Generic[N]):
                 "narrow them, or use first()"
             )
         return found[0]
+
+    def nearest(
+        self,
+        field: str,
+        vector: Sequence[float],
+        k: int = 10,
+        *,
+        metric: Metric = "cosine",
+        ctx: Context | None = None,
+    ) -> list[tuple[N, float]]:
+        """The k matches whose vectors are nearest, best first, each with its score.
+
+        The score of ``cosine`` and ``dot`` is that product, of ``euclidean`` the negative
+        distance. Order, limit and offset of the selection are not used.
+        """
+        bound = ctx or self._bound()
+        found = bound.kg.nearest(self._selection, field, vector, k, metric)
+        return [(cast(N, bound.hydrate(row)), score) for row, score in found]
 
     def values(self, *fields: str, ctx: Context | None = None) -> list[dict[str, object]]:
         """Dictionaries of these fields (all, when none is named); references are IRIs."""

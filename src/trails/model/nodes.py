@@ -84,3 +84,7 @@ class Selection(msgspec.Struct, frozen=True):
     offset: int = 0
     after: str | None = None
     """A cursor that an earlier page returned."""
+
+
+Metric = Literal["cosine", "dot", "euclidean"]
+"""How vectors are compared: by direction, by product, or by distance."""

@@ -41,7 +41,7 @@ from trails.model.constraints import shorten
 from trails.model.history import Commit, Head
 from trails.model.iris import encode_id, normal_id
 from trails.model.kinds import DanglingError, Iri, KindError
-from trails.model.nodes import NodeState, Order, Selection, make_handle, split_handle
+from trails.model.nodes import Metric, NodeState, Order, Selection, make_handle, split_handle
 from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import query_form, tokenize
 from trails.model.texts import with_article
@@ -232,6 +232,25 @@ class GraphSession:
         self._check_named(selection)
         settled = self._asked(selection)
         return self._select(lambda selector: selector.count(settled))
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a transaction of this context is open on this thread."""
+        return self._mine() is not None
+
+    def nearest(
+        self,
+        selection: Selection,
+        field: str,
+        vector: Sequence[float],
+        k: int = 10,
+        metric: Metric = "cosine",
+    ) -> list[tuple[NodeState, float]]:
+        """The k nodes whose vectors are nearest, with scores; see ``find_nearest``."""
+        # numpy takes 100 ms to import, and most processes compare no vectors.
+        from trails.engine.session.nearest import find_nearest  # noqa: PLC0415
+
+        return find_nearest(self, selection, field, vector, k, metric)
 
     def _asked(self, selection: Selection) -> Selection:
         """A selection of a program, whose invalid conditions raise QueryError."""
