@@ -200,6 +200,16 @@ def test_changes_of_a_commit_are_given_once_each(wires):
     assert found == whole["difference"]["changes"]
 
 
+def rest_of(wires, read):
+    """The text that a call begins to read, to its end."""
+    found = ""
+    while read is not None:
+        window = call(wires, read["tool"], read["arguments"])
+        found += window["text"]
+        read = window.get("next")
+    return found
+
+
 def test_a_long_value_is_shown_by_its_beginning(wires):
     """With its size, and the call that reads the rest of the field at that commit."""
     loaded = do(wires, "commit_list", {"node": "Incident/" + key(0)})["commits"][-1]["commit"]
@@ -212,12 +222,14 @@ def test_a_long_value_is_shown_by_its_beginning(wires):
     record = f"trails://at/{loaded}/kg/Incident/{key(0)}"
     arguments = {"record": record, "field": "narrative", "offset": len(shown)}
     assert cut["read"] == {"tool": "read_record_field", "arguments": arguments}
+    assert shown + rest_of(wires, cut["read"]) == LONG[:5900]
     query = "SELECT ?x ?t WHERE { ?x :inc_id 'INC-2030-000' ; :narrative ?t }"
     rows = call(wires, "graph_query", {"query": query, "max_chars": 2000})
     (cut,) = rows["left_out"]["values"]
     read = cut["read"]["arguments"]
     assert (read["field"], read["offset"]) == ("narrative", cut["shown"])
     assert read["record"].endswith(f"/kg/Incident/{key(0)}")
+    assert rest_of(wires, cut["read"]) == LONG[cut["shown"] : 5900]
     odd = query.replace("?t WHERE", "(UCASE(?t) AS ?u) WHERE")
     rows = call(wires, "graph_query", {"query": odd, "max_chars": 2000})
     again = rows["left_out"]["values"][0]["read"]

@@ -47,7 +47,7 @@ _FORMAT: Final = 1
 _REMEMBERED: Final = 200_000
 """How many words an analyzer keeps the stems of."""
 
-_FIRST_PIECE: Final = 4096
+FIRST_PIECE: Final = 4096
 _PIECE: Final = 32768
 """How many characters are analysed at once, so that the first matches are found soon."""
 
@@ -199,10 +199,10 @@ class Analyzer:
 
     def pieces(self, text: str, ahead: int = 0) -> Iterator[Piece]:
         """The text in parts, each with so many words of what follows; no word is cut."""
-        if len(text) <= _FIRST_PIECE:
+        if len(text) <= FIRST_PIECE:
             yield Piece(self, 0, len(text), text)
             return
-        start, size = 0, _FIRST_PIECE
+        start, size = 0, FIRST_PIECE
         while start < len(text):
             end = reach = _cut(text, start + size)
             missing = ahead

@@ -45,7 +45,7 @@ _IDENTIFIER: Final = regex.compile(r"\p{N}|\w[_.:@#/\\=&%+$]+\w")
 """What makes of joined words a name: ``REQ-12``, ``foo_bar``, ``a.b``; not ``boundary-layer``."""
 
 
-class Leaf(msgspec.Struct, frozen=True):
+class Leaf(msgspec.Struct, frozen=True, cache_hash=True):
     """What a text is compared with: words that follow each other."""
 
     terms: tuple[str, ...]
@@ -58,7 +58,7 @@ class Leaf(msgspec.Struct, frozen=True):
     """Whether its parts are leaves too, so that the whole only counts for their order."""
 
 
-class Clause(msgspec.Struct, frozen=True):
+class Clause(msgspec.Struct, frozen=True, cache_hash=True):
     """One part of a query, as it was written."""
 
     text: str
@@ -86,7 +86,7 @@ class Clause(msgspec.Struct, frozen=True):
         return [Leaf(terms, bonus=True), *(Leaf((term,)) for term in dict.fromkeys(terms))]
 
 
-class TextQuery(msgspec.Struct, frozen=True):
+class TextQuery(msgspec.Struct, frozen=True, cache_hash=True):
     """What a text asks for."""
 
     groups: tuple[tuple[Clause, ...], ...]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from trails.views.text.analysis import Analyzer, Piece
+from trails.views.text.analysis import FIRST_PIECE, Analyzer, Piece
 from trails.views.text.grammar import Leaf, TextQuery
 
 
@@ -35,7 +35,10 @@ def find(
 
     Matches that overlap are one. What the query excludes is not looked for.
     """
-    return list(islice(_finder(query, analyzer, field).matches(text), limit))
+    finder = _finder(query, analyzer, field)
+    if len(text) <= FIRST_PIECE:
+        return finder.short(text)[:limit]
+    return list(islice(finder.matches(text), limit))
 
 
 def find_nth(
@@ -70,6 +73,16 @@ class Finder:
         self._analyzer = analyzer
         self._ending = _Ending(leaves)
         self._longest = max((len(leaf.terms) for leaf in leaves), default=1)
+
+    def short(self, text: str) -> list[Match]:
+        """The matches in a text of one piece: the same as ``matches``, in less time."""
+        found: list[Match] = []
+        for start, end in self._found(Piece(self._analyzer, 0, len(text), text)):
+            if found and start < found[-1].end:
+                found[-1] = Match(found[-1].start, max(end, found[-1].end))
+            else:
+                found.append(Match(start, end))
+        return found
 
     def matches(self, text: str) -> Iterator[Match]:
         """Where the leaves are, computed as far as it is asked for."""
