@@ -438,11 +438,11 @@ class TextIndexes:
             return 0, 0  # the types were changed meanwhile
         if index.built:
             index.open_anew().close()  # checks its files
-        _, tail = self._of(checkout, field)
+        # Looked at first: what was written until then is among what was touched.
+        pinned, tail = self._of(checkout, field)
         start, end = fresh.position.commit, checkout.nodes.position.commit
         touched = self._source.touched_between(start, end, by_predicate([field]))
         since = {touch.handle for touch in touched}
-        pinned, tail = self._of(checkout, field)
 
         def ours() -> Iterator[Entry]:
             yield from (each for each in pinned.entries() if each.handle not in tail)
