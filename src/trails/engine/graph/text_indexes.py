@@ -380,7 +380,8 @@ class TextIndexes:
                 self._sweep(root, {each.folder for each in records})
 
     def _sweep(self, root: Path, kept: set[str]) -> None:
-        found = [each for each in root.iterdir() if each.name != MANIFEST]
+        with storage_errors("look into the folder of the text index"):
+            found = [each for each in root.iterdir() if each.name != MANIFEST]
         with self._lock:
             kept |= {each.making for each in self._indexes.values()}
         for path in found:
