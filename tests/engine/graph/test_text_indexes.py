@@ -28,7 +28,7 @@ from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import NotFoundError, StorageError
 from trails.model.history import MergeRequest
 from trails.model.results import ReadOnly
-from trails.views.text.index import Entry, TextIndex, digest, items
+from trails.views.text.index import IndexedText, TextIndex, digest, items
 from trails.views.text.manifest import MANIFEST, read_manifest
 
 FIELDS = ("title", "body", "lines")
@@ -60,20 +60,20 @@ def open_app(folder: Path | None, *types: type[Node]) -> App:
     return App(*(types or (Memo, Letter)), name="memos", folder=folder)
 
 
-def found(graph: Graph, checkout: Checkout, kind: str, field: str) -> Counter[Entry]:
+def found(graph: Graph, checkout: Checkout, kind: str, field: str) -> Counter[IndexedText]:
     """What a search is given: the index without the nodes of the overlay, and the overlay."""
     index, overlay = graph.texts.of(checkout, kind, field)
     return Counter(each for each in index.entries() if each.handle not in overlay) + Counter(
-        Entry(handle, item, digest(text))
+        IndexedText(handle, item, digest(text))
         for handle, value in overlay.items()
         for item, text in enumerate(items(value))
     )
 
 
-def expected(ctx: GraphContext, kind: type[Node], field: str) -> Counter[Entry]:
+def expected(ctx: GraphContext, kind: type[Node], field: str) -> Counter[IndexedText]:
     """The texts that are there."""
     return Counter(
-        Entry(node.handle, item, digest(text))
+        IndexedText(node.handle, item, digest(text))
         for node in kind.objects(ctx)
         if type(node).__name__ == kind.__name__
         for item, text in enumerate(_items(getattr(node, field)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trails.errors import CorruptionError, StorageError
 from trails.views.text.analysis import Analyzer
-from trails.views.text.index import Entry, TextIndex, digest, items
+from trails.views.text.index import IndexedText, TextIndex, digest, items
 
 ANALYZER = Analyzer()
 
@@ -22,7 +22,7 @@ def entries(index):
 def expected(texts):
     """What an index of these texts holds."""
     return sorted(
-        Entry(handle, item, digest(text))
+        IndexedText(handle, item, digest(text))
         for handle, held in texts.items()
         for item, text in enumerate(items(held))
     )

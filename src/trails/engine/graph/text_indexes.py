@@ -35,7 +35,7 @@ from trails.model.texts import count
 from trails.views.base import Comparison
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME
-from trails.views.text.index import Entry, TextIndex, digest, items
+from trails.views.text.index import IndexedText, TextIndex, digest, items
 from trails.views.text.manifest import (
     MANIFEST,
     IndexRecord,
@@ -445,11 +445,11 @@ class TextIndexes:
         touched = self._source.touched_between(start, end, by_predicate([field]))
         since = {touch.handle for touch in touched}
 
-        def ours() -> Iterator[Entry]:
+        def ours() -> Iterator[IndexedText]:
             yield from (each for each in pinned.entries() if each.handle not in tail)
             yield from _entries(tail)
 
-        def theirs() -> Iterator[Entry]:
+        def theirs() -> Iterator[IndexedText]:
             for page in self._source.pages(fresh, field):
                 yield from _entries(page)
 
@@ -511,13 +511,13 @@ def _is_due(index: FieldIndex) -> bool:
     return index.is_due
 
 
-def _entries(texts: Mapping[str, Text | None]) -> Iterator[Entry]:
+def _entries(texts: Mapping[str, Text | None]) -> Iterator[IndexedText]:
     for handle, text in texts.items():
         for item, each in enumerate(items(text)):
-            yield Entry(handle, item, digest(each))
+            yield IndexedText(handle, item, digest(each))
 
 
-def _summed(entries: Iterable[Entry], without: Container[str]) -> tuple[int, int]:
+def _summed(entries: Iterable[IndexedText], without: Container[str]) -> tuple[int, int]:
     """A sum that does not depend on the order of texts, and their number."""
     total = number = 0
     for each in entries:

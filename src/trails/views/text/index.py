@@ -49,7 +49,7 @@ _REMEMBERED: Final = 20_000
 _DOCUMENTS: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "N,')
 
 
-class Entry(NamedTuple):
+class IndexedText(NamedTuple):
     """A document of an index."""
 
     handle: str
@@ -146,7 +146,7 @@ class TextIndex:
             writer.wait_merging_threads()
         self._load()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[IndexedText]:
         """Every document, in no order."""
         searcher = self.state.searcher
         with guard(self):
@@ -157,10 +157,10 @@ class TextIndex:
                 yield self.entry(searcher, address)
 
     @staticmethod
-    def entry(searcher: tantivy.Searcher, address: tantivy.DocAddress) -> Entry:
+    def entry(searcher: tantivy.Searcher, address: tantivy.DocAddress) -> IndexedText:
         stored = bytes(searcher.doc(address).get_first("entry") or b"")
         item = int.from_bytes(stored[_DIGEST : _DIGEST + 4], "big")
-        return Entry(stored[_DIGEST + 4 :].decode(), item, stored[:_DIGEST])
+        return IndexedText(stored[_DIGEST + 4 :].decode(), item, stored[:_DIGEST])
 
     def close(self) -> None:
         """Forget what was put and not flushed."""
