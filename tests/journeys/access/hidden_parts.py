@@ -237,6 +237,8 @@ class World:
             node.__dict__["_trails_state"].id = key if types[name].ends is None else None
             made[name, key] = node
             ctx.kg.save(node)
+        if fork and not self.rows:
+            self.app.versions(actor="author").create_branch(FORK)
 
     def restricted(self, sight: Visibility) -> GraphContext:
         """A context for somebody who sees less."""
