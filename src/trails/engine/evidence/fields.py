@@ -2,8 +2,8 @@
 
 A window begins at an offset, before a match of a query, or where a cursor goes on. A cursor pins
 the commit and the text: what it reads is the same text, whatever was written since. If the present
-text is still the same, it is read; else the graph as of that commit is. Authorization is for now,
-not for then: each read opens the branch anew.
+text is still the same, it is read; else the graph as of that commit is. Each read opens the branch
+anew, so it is authorized by what the actor may read now.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from trails.engine.evidence.cursors import (
     SignedCursor,
     check_subject,
     expiry,
-    stale,
     wrong_subject,
 )
 from trails.engine.evidence.records import (
     Record,
     RecordReference,
     check_type,
-    is_on_branch,
     missing_record,
     open_place,
     parse_reference,
     place_name,
     record_uri,
+    reopen_place,
     settle_place,
 )
 from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, show_blob, text_of
@@ -204,12 +203,7 @@ def read_field(service: GraphService, ctx: GraphContext, request: FieldRequest, 
         return reader.look(open_place(service, ctx, place), None, look)
     holder = Holder(ctx.actor, READ_FIELD, place_name(place))
     cursor = reader.cursors.read(holder, request.cursor)
-    try:
-        opened = open_place(service, ctx, place)
-    except NotFoundError:
-        raise stale(cursor.commit_id) from None
-    if not is_on_branch(service, place, cursor.commit_id):
-        raise stale(cursor.commit_id)
+    opened = reopen_place(service, ctx, place, cursor.commit_id)
     try:
         # If the text is still the same, the past need not be opened.
         return reader.look(opened, cursor, look)

@@ -11,11 +11,10 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject, stale
-from trails.engine.evidence.records import Record, is_on_branch, open_place, place_name
+from trails.engine.evidence.cursors import Cursors, Holder, check_subject
+from trails.engine.evidence.records import Record, open_place, place_name, reopen_place
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.errors import NotFoundError
 from trails.model.nodes import Selection
 from trails.model.uris import ReadPoint
 from trails.views.nodes.select import Found
@@ -83,12 +82,7 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     cursor = Cursors(service.graph).read(_holder(ctx, place), request.cursor)
     check_subject(cursor, request.subject)
     commit = cursor.commit_id
-    try:
-        opened = open_place(service, ctx, place)
-    except NotFoundError:
-        raise stale(commit) from None
-    if not is_on_branch(service, place, commit):
-        raise stale(commit)
+    opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
     selection = msgspec.structs.replace(request.select(opened), after=str(cursor.place))

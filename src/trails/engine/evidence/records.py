@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from trails.engine.evidence.cursors import stale
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.session.graph_session import GraphSession
@@ -126,6 +127,19 @@ def open_place(service: GraphService, ctx: GraphContext, place: ReadPoint) -> Gr
     )
 
 
+def reopen_place(
+    service: GraphService, ctx: GraphContext, place: ReadPoint, commit: str
+) -> GraphContext:
+    """The place that a cursor reads, as it is now; StaleError if its commit is not there."""
+    try:
+        opened = open_place(service, ctx, place)
+    except NotFoundError:
+        raise stale(commit) from None
+    if not _is_on_branch(service, place, commit):
+        raise stale(commit)
+    return opened
+
+
 def make_place(branch: object, snapshot: object) -> ReadPoint:
     """Where a call reads; a snapshot goes before a branch, as in every tool."""
     if snapshot is not None:
@@ -138,7 +152,7 @@ def place_name(place: ReadPoint) -> str:
     return place.branch or MAIN if place.commit is None else f"@{place.commit}"
 
 
-def is_on_branch(service: GraphService, place: ReadPoint, commit: str) -> bool:
+def _is_on_branch(service: GraphService, place: ReadPoint, commit: str) -> bool:
     """Whether a commit can be read in a place: it is that commit, or is on that branch."""
     if place.commit is not None:
         return commit.startswith(place.commit)

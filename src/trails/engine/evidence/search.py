@@ -13,14 +13,14 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject, stale
+from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
     check_type,
-    is_on_branch,
     open_place,
     place_name,
+    reopen_place,
 )
 from trails.engine.evidence.texts import FieldPath, text_of
 from trails.engine.graph.text_fields import (
@@ -32,7 +32,7 @@ from trails.engine.graph.text_fields import (
 )
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.errors import CorruptionError, FieldError, NotFoundError, ValidationError
+from trails.errors import CorruptionError, FieldError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
@@ -126,12 +126,7 @@ def search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> 
     cursor = cursors.read(_holder(ctx, place), request.cursor)
     check_subject(cursor, _subject(request))
     commit, start = cursor.commit_id, int(cursor.place)
-    try:
-        opened = open_place(service, ctx, place)
-    except NotFoundError:
-        raise stale(commit) from None
-    if not is_on_branch(service, place, commit):
-        raise stale(commit)
+    opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit == commit:
         page = _Search(service, opened, request, cursors).page(start)
         if page is not None:
