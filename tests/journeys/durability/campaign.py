@@ -29,7 +29,7 @@ from trails import App
 from trails.engine.graph import field_index, text_indexes
 from trails.engine.graph.open import VIEWS
 from trails.engine.upkeep.verify import verify
-from trails.views.text.index import Entry, digest, items
+from trails.views.text.index import IndexedText, digest, items
 
 APP = '''
 from trails import Blob, Node, node_type, predicate
@@ -354,7 +354,7 @@ def texts_of(app: App, **where: str) -> list:
         index, overlay = graph.texts.of(checkout, "Item", field)
         found += [each for each in index.entries() if each.handle not in overlay]
         found += [
-            Entry(handle, item, digest(text))
+            IndexedText(handle, item, digest(text))
             for handle, value in overlay.items()
             for item, text in enumerate(items(value))
         ]
