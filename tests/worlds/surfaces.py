@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 
 from trails.app.kernels import kernel_of
+from trails.engine.evidence import cursors
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import Hints, Tool, ToolList
 from trails.model.results import Failure, Outcome, Success
@@ -281,7 +283,9 @@ class Doors:
         """What both answer; what the backends were asked is compared here."""
         for backend in self.backends:
             calls_of(backend).clear()
-        fast, slow = (self.run(ask_app(app, headers, [body], **scope)) for app in self.apps)
+        now = cursors.time()
+        with patch.object(cursors, "time", lambda: now):  # cursors of both expire together
+            fast, slow = (self.run(ask_app(app, headers, [body], **scope)) for app in self.apps)
         first, second = ([repr(call) for call in calls_of(backend)] for backend in self.backends)
         assert first == second
         assert len(first) <= 1
