@@ -26,7 +26,7 @@ from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
-from trails.engine.graph.text_indexes import TextIndexes
+from trails.engine.graph.texts.indexes import TextIndexes
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.blobs import BLOBS, BlobStore

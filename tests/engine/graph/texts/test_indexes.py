@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from trails import App, Node, node_type, predicate
-from trails.engine.graph import field_index, text_indexes, text_overlays
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import FieldIndex
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.open import find_loss, open_graph
+from trails.engine.graph.texts import field_index
+from trails.engine.graph.texts import indexes as text_indexes
+from trails.engine.graph.texts import overlays as text_overlays
+from trails.engine.graph.texts.field_index import FieldIndex
 from trails.engine.history.branches import create_branch, delete_branch
 from trails.engine.history.merge import merge
 from trails.engine.session.context import GraphContext
@@ -324,7 +326,7 @@ def test_another_analysis_makes_an_index_anew(
     wait_for_thread()
     before = {each.folder for each in _manifest(app).indexes}
     app.close()
-    from trails.engine.graph import text_fields
+    from trails.engine.graph.texts import fields as text_fields
 
     text_fields._known.clear()
     monkeypatch.setattr(text_fields.Analyzer, "version", "another")
