@@ -517,8 +517,8 @@ class Graph:
         """Let go of all files."""
         with ExitStack() as stack:
             stack.callback(self.log.close)
-            for view in reversed(self.views):
-                stack.callback(view.close)
+            for view in self.views:
+                stack.callback(view.close)  # the last first: it may read those before it
             stack.callback(self.activities.close)
             for end in self.before_closing:
                 stack.callback(end)
