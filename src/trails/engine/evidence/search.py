@@ -23,7 +23,7 @@ from trails.engine.evidence.records import (
 )
 from trails.engine.evidence.texts import FieldPath, text_of
 from trails.engine.graph.cursors import Cursors, Holder, check_subject
-from trails.engine.graph.text_fields import (
+from trails.engine.graph.texts.fields import (
     TextField,
     is_searched,
     pointer_to,

@@ -21,9 +21,9 @@ import pyoxigraph as ox
 from trails.engine.graph.graph import MAIN, Graph, MakeView, ignore, now
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
-from trails.engine.graph.text_indexes import FOLDER as TEXT_FOLDER
-from trails.engine.graph.text_indexes import TextIndexes
-from trails.engine.graph.text_source import TextSource
+from trails.engine.graph.texts.indexes import FOLDER as TEXT_FOLDER
+from trails.engine.graph.texts.indexes import TextIndexes
+from trails.engine.graph.texts.source import TextSource
 from trails.errors import StorageError
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, connect_read_only, log_problem, storage_errors

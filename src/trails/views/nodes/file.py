@@ -85,6 +85,7 @@ class NodeFile:
         self._idle: list[sqlite3.Connection] = []
         self.texts = LongTexts(self._places)
         """The texts that are too long for documents."""
+        self._closed = False
         self._writing = False
         self.damaged = False
         """Whether something unreadable was found; only ``replace`` helps."""
@@ -213,6 +214,7 @@ class NodeFile:
                 fresh._path.replace(self._path)
                 sync_folder(self._path.parent)
                 self.db = self._open()
+                self._closed = False
             self.damaged, self.whole = False, True
 
     def _seal(self) -> None:
@@ -237,6 +239,7 @@ class NodeFile:
                 reader.close()
             self._idle.clear()
             self.db.close()
+            self._closed = True
 
     def errors(self, doing: str) -> AbstractContextManager[None]:
         """Storage errors, with damage remembered."""
@@ -268,6 +271,8 @@ class NodeFile:
     def _borrow(self) -> sqlite3.Connection:
         """An idle reader, or a new one; as many exist as reads ever ran at once."""
         with self._lock:
+            if self._closed:
+                raise StorageError("the node index is closed")
             if self._idle:
                 return self._idle.pop()
         if self._read_only and self._path is not None:
