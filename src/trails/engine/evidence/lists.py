@@ -15,12 +15,14 @@ from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.records import Record, open_place, place_name, reopen_place
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.model.nodes import Selection
+from trails.model.nodes import Near, Selection
 from trails.model.uris import ReadPoint
 from trails.views.nodes.select import Found
 
 LIST_RECORDS: Final = "node_list"
 """The tool that cursors of lists are for."""
+MOST_NEAREST: Final = 1_000
+"""Records up to which a list of the nearest ones goes."""
 Item = dict[str, object]
 _FEW: Final = 20
 """Records that are read at once."""
@@ -34,11 +36,13 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is listed, with the types of the branch or commit that is read."""
     subject: object
     """What must be the same from page to page."""
-    show: Callable[[Record], Item]
-    """What is shown of a record."""
+    show: Callable[[Record, float | None], Item]
+    """What is shown of a record, and of its score if there is one."""
     room: int
     """Bytes of JSON after which a page is full."""
     cursor: str | None = None
+    near: Near | None = None
+    """Lists the nearest records, best first, instead of those in an order."""
 
 
 class RecordPage(msgspec.Struct, frozen=True, eq=False):
@@ -53,16 +57,22 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
     total: int | None
     """How many there are altogether, if that is known."""
     commit: str
+    start: int | None = None
+    """Of the nearest records: how many are before these."""
 
     def cursor(self, cursors: Cursors, shown: int) -> str | None:
         """The cursor that goes on after the first few records; None at the end."""
+        holder = _holder(self.ctx, self.request.place)
+        if self.start is not None:
+            at = self.start + shown
+            ends = at >= MOST_NEAREST or (shown >= len(self.items) and self.after is None)
+            return None if ends else cursors.sign(holder, self.commit, self.request.subject, at)
         after = self.after
         if shown < len(self.items):
             shorter = msgspec.structs.replace(self.selection, limit=shown)
             after = _read(self.ctx, shorter, self.commit)[1].next
         if after is None:
             return None
-        holder = _holder(self.ctx, self.request.place)
         return cursors.sign(holder, self.commit, self.request.subject, after)
 
 
@@ -76,6 +86,8 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     if request.cursor is None:
         opened = open_place(service, ctx, place)
         selection = request.select(opened)
+        if request.near is not None:
+            return _nearest(opened, request, selection, request.near, 0)
         first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
         found, total, commit = opened.kg.page_with_commit(first)
         return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
@@ -85,10 +97,40 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
+    if request.near is not None:
+        start = int(cursor.place)
+        return _nearest(opened, request, request.select(opened), request.near, start, commit)
     selection = msgspec.structs.replace(request.select(opened), after=str(cursor.place))
     first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
     at, found, total = _read(opened, first, commit)
     return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
+
+
+def _nearest(
+    ctx: GraphContext,
+    request: ListRequest,
+    selection: Selection,
+    near: Near,
+    start: int,
+    commit: str | None = None,
+) -> RecordPage:
+    """The nearest records after the first few: of a commit, or of the present."""
+    most = min(selection.limit or MOST_NEAREST, MOST_NEAREST - start)
+    # One more shows whether there are others.
+    k = min(most + 1, MOST_NEAREST)
+    found, read = ctx.kg.nearest_with_commit(selection, near, k, start)
+    if commit is not None and read != commit:
+        ctx = ctx.at(commit)
+        found, read = ctx.kg.nearest_with_commit(selection, near, k, start)
+    items: list[Item] = []
+    room = request.room
+    for state, score in found[:most]:
+        items.append(request.show(Record(ctx, request.place, state, read), score))
+        room -= len(msgspec.json.encode(items[-1]))
+        if room < 0:
+            break
+    more = str(start + len(items)) if len(found) > len(items) else None
+    return RecordPage(request, ctx, selection, items, more, None, read, start)
 
 
 def _fill(page: RecordPage, found: Found) -> RecordPage:
@@ -97,7 +139,7 @@ def _fill(page: RecordPage, found: Found) -> RecordPage:
     limit = page.selection.limit
     while True:
         for each in found.rows:
-            item = request.show(Record(ctx, request.place, each, page.commit))
+            item = request.show(Record(ctx, request.place, each, page.commit), None)
             items.append(item)
             room -= len(msgspec.json.encode(item))
         left = _FEW if limit is None else min(_FEW, limit - len(items))

@@ -37,6 +37,7 @@ from trails.model.uris import parse_clause
 from trails.request.builtins.declare import (
     BOOLEAN,
     INTEGER,
+    NEAR,
     READER,
     STRING,
     Builtin,
@@ -44,6 +45,7 @@ from trails.request.builtins.declare import (
     ToolContext,
     field,
     listed,
+    read_near,
     said,
     shown,
 )
@@ -336,7 +338,9 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: 
     page = list_records(
         tool.service,
         ctx,
-        wanted.request(lambda each: _item(each, wanted.fields, share, cursors), 4 * most),
+        wanted.request(
+            lambda each, score: _item(each, score, wanted.fields, share, cursors), 4 * most
+        ),
     )
     items = page.items
 
@@ -368,21 +372,27 @@ class _Wanted(msgspec.Struct, frozen=True):
     type: str
     where: str | None
     order: str | None
+    near: Mapping[str, object] | None
     fields: tuple[str, ...]
     limit: int
     cursor: str | None
     branch: str | None
     snapshot: str | None
 
-    def request(self, show: Callable[[Record], Item], room: int) -> ListRequest:
+    def request(self, show: Callable[[Record, float | None], Item], room: int) -> ListRequest:
         """What they ask for."""
+        if self.near is not None and self.order is not None:
+            message = "near has its own order: the nearest first; leave out order"
+            raise ValidationError([FieldError("order", "conflict", message, self.order[:100])])
+        near = None if self.near is None else read_near(self.near)
         return ListRequest(
             place=make_place(self.branch, self.snapshot),
             select=self._selection,
-            subject=[self.type, self.where, self.order],
+            subject=[self.type, self.where, self.order, msgspec.to_builtins(near)],
             show=show,
             room=room,
             cursor=self.cursor,
+            near=near,
         )
 
     def _selection(self, ctx: GraphContext) -> Selection:
@@ -408,8 +418,12 @@ def _order(descriptor: TypeDescriptor, text: str | None) -> tuple[Order, ...]:
     return (Order(name, descending=text.startswith("-")),)
 
 
-def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) -> Item:
+def _item(
+    record: Record, score: float | None, fields: Sequence[str], room: int, cursors: Cursors
+) -> Item:
     item: Item = {"id": record.uri, "title": record.title}
+    if score is not None:
+        item["score"] = round(score, 6)
     if fields:
         wanted = [record.field(name) for name in fields]
         found = bounded_values(record, wanted, room, cursors, blanks=True)
@@ -423,15 +437,15 @@ NODE_LIST: Final = Builtin(
     name=LIST_RECORDS,
     title="List records",
     description=(
-        "List the records of a type (and of types that extend it): ids and titles, and the values "
-        'of fields. where keeps those with one value: "status=open". order is a field, with - '
-        "before it for descending. All pages are of one commit. Read a record with node_get or "
-        "fetch."
+        "List the records of a type and its subtypes: ids and titles, and the values of fields. "
+        'where keeps those with one value: "status=open". order sorts by a field, near lists the '
+        "nearest first. All pages are of one commit. Read a record with node_get or fetch."
     ),
     fields=(
         field("type", "The type.", required=True, min_length=1, max_length=100),
         field("where", "field=value", min_length=1, max_length=2000),
         field("order", "field or -field", min_length=1, max_length=100),
+        NEAR,
         field("fields", "Fields whose values to show.", many=True, max_count=50),
         field("limit", "How many.", "Int", default=50, min_value=1, max_value=1000),
         field("cursor", "From next.", max_length=4000),
