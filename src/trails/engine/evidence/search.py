@@ -43,7 +43,7 @@ from trails.model.values.json_values import Json
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import TextQuery, parse
 from trails.views.text.index import TextIndex, Texts
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 from trails.views.text.ranking import Ranked, Source, rank
 
 SEARCH: Final = "search"
@@ -181,6 +181,7 @@ class _Search:
         self._schema = ctx.kg.schema
         self._commit = ctx.checkout.head.commit
         self._moved = False
+        self._finders: dict[tuple[str, str], Finder] = {}
 
     def page(self, start: int) -> SearchPage | None:
         """The hits from a place on; None if the branch has moved, or an index was damaged."""
@@ -355,13 +356,22 @@ class _Search:
             near=not ranked.found,
         )
 
+    def _finder(self, query: TextQuery, field: _Field) -> Finder:
+        """What locates the matches in the texts of a field; made once for all hits."""
+        key = field.searched.key
+        found = self._finders.get(key)
+        if found is None:
+            found = Finder(query, field.corpus.analyzer, field.searched.field)
+            self._finders[key] = found
+        return found
+
     def _evidence(
         self, query: TextQuery, record: Record, field: _Field, at: FieldPath
     ) -> Evidence | None:
         """The window that proves a hit on the text itself; None if it does not match there."""
         found = text_of(record, at)
         text = found.text[:]
-        matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
+        matches = self._finder(query, field).find(text, _MOST_SPANS)
         if not matches:
             return None
         spans = [Span(each.start, each.end) for each in matches]
