@@ -17,6 +17,7 @@ from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
+    Titles,
     check_type,
     open_place,
     place_name,
@@ -181,6 +182,7 @@ class _Search:
         self._schema = ctx.kg.schema
         self._commit = ctx.checkout.head.commit
         self._moved = False
+        self._titles = Titles(self._schema)
         self._finders: dict[tuple[str, str], Finder] = {}
 
     def page(self, start: int) -> SearchPage | None:
@@ -349,7 +351,7 @@ class _Search:
             id=record.uri,
             iri=self._ctx.kg.iri(state.handle),
             type=state.type,
-            title=record.title,
+            title=self._titles.of(state),
             score=round(ranked.score, 6),
             evidence=tuple(evidence),
             related=ranked.related,
