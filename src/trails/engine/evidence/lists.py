@@ -11,24 +11,24 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.records import Record, open_place, place_name, reopen_place
+from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.model.nodes import Selection
+from trails.model.nodes import PageEnd, Selection
 from trails.model.uris import ReadPoint
 from trails.views.nodes.select import Found
 
 LIST_RECORDS: Final = "node_list"
 """The tool that cursors of lists are for."""
 Item = dict[str, object]
-_FEW: Final = 20
-"""Records that are read at once."""
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A page of a list."""
 
+    tool: str
+    """What the list is an answer of; its cursors are for that alone."""
     place: ReadPoint
     select: Callable[[GraphContext], Selection]
     """What is listed, with the types of the branch or commit that is read."""
@@ -39,6 +39,13 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     room: int
     """Bytes of JSON after which a page is full."""
     cursor: str | None = None
+    at_once: int = 20
+    """Records that are read at once: they may hold megabytes, of which little is shown."""
+
+    def first(self, selection: Selection) -> Selection:
+        """The first records of a page."""
+        limit = selection.limit or self.at_once
+        return msgspec.structs.replace(selection, limit=min(self.at_once, limit))
 
 
 class RecordPage(msgspec.Struct, frozen=True, eq=False):
@@ -48,7 +55,7 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
     ctx: GraphContext
     selection: Selection
     items: list[Item]
-    after: str | None
+    after: PageEnd | None
     """Where the index goes on after these; None at the end."""
     total: int | None
     """How many there are altogether, if that is known."""
@@ -62,32 +69,29 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
             after = _read(self.ctx, shorter, self.commit)[1].next
         if after is None:
             return None
-        holder = _holder(self.ctx, self.request.place)
+        holder = _holder(self.ctx, self.request)
         return cursors.sign(holder, self.commit, self.request.subject, after)
 
 
 def list_records(service: GraphService, ctx: GraphContext, request: ListRequest) -> RecordPage:
     """A page of records: the first, or the one that a cursor goes on with.
 
-    Records are read a few at a time until the page is full: they may hold megabytes, of which
-    little is shown.
+    Records are read a few at a time until the page is full.
     """
     place = request.place
     if request.cursor is None:
         opened = open_place(service, ctx, place)
         selection = request.select(opened)
-        first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
-        found, total, commit = opened.kg.page_with_commit(first)
+        found, total, commit = opened.kg.page_with_commit(request.first(selection))
         return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
-    cursor = Cursors(service.graph).read(_holder(ctx, place), request.cursor)
+    cursor = Cursors(service.graph).read(_holder(ctx, request), request.cursor)
     check_subject(cursor, request.subject)
     commit = cursor.commit_id
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
-    selection = msgspec.structs.replace(request.select(opened), after=str(cursor.place))
-    first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
-    at, found, total = _read(opened, first, commit)
+    selection = msgspec.structs.replace(request.select(opened), after=cursor.position)
+    at, found, total = _read(opened, request.first(selection), commit)
     return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
 
 
@@ -100,10 +104,10 @@ def _fill(page: RecordPage, found: Found) -> RecordPage:
             item = request.show(Record(ctx, request.place, each, page.commit))
             items.append(item)
             room -= len(msgspec.json.encode(item))
-        left = _FEW if limit is None else min(_FEW, limit - len(items))
+        left = request.at_once if limit is None else min(request.at_once, limit - len(items))
         if found.next is None or left <= 0 or room < 0:
             return msgspec.structs.replace(page, ctx=ctx, after=found.next)
-        following = msgspec.structs.replace(page.selection, limit=left, after=found.next)
+        following = msgspec.structs.replace(page.selection, limit=left, offset=0, after=found.next)
         ctx, found, _ = _read(ctx, following, page.commit)
 
 
@@ -118,5 +122,5 @@ def _read(
     return ctx, found, total
 
 
-def _holder(ctx: GraphContext, place: ReadPoint) -> Holder:
-    return Holder(ctx.actor, LIST_RECORDS, place_name(place))
+def _holder(ctx: GraphContext, request: ListRequest) -> Holder:
+    return Holder(ctx.actor, request.tool, place_name(request.place))

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
@@ -24,7 +23,8 @@ from trails.engine.evidence.records import (
     reopen_place,
 )
 from trails.engine.evidence.texts import FieldPath, text_of
-from trails.engine.graph.text_fields import (
+from trails.engine.graph.cursors import Cursors, Holder, check_subject
+from trails.engine.graph.texts.fields import (
     TextField,
     is_searched,
     pointer_to,
@@ -37,7 +37,7 @@ from trails.errors import CorruptionError, FieldError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
-from trails.model.nodes import Metric, NodeState, Selection
+from trails.model.nodes import Metric, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
@@ -126,7 +126,7 @@ def search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> 
         return _at(service, opened, request, cursors, opened.checkout.head.commit, 0)
     cursor = cursors.read(_holder(ctx, place), request.cursor)
     check_subject(cursor, _subject(request))
-    commit, start = cursor.commit_id, int(cursor.place)
+    commit, start = cursor.commit_id, cursor.offset
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit == commit:
         page = _Search(service, opened, request, cursors).page(start)
@@ -308,7 +308,7 @@ class _Search:
         )
 
     def _select(self, selection: Selection) -> Iterator[NodeState]:
-        after: str | None = None
+        after: PageEnd | None = None
         while True:
             page = msgspec.structs.replace(selection, limit=_PAGE, after=after)
             found, _, commit = self._ctx.kg.page_with_commit(page)

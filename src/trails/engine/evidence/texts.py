@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.evidence.records import Record, record_uri
-from trails.engine.graph.text_fields import text_fields
+from trails.engine.graph.texts.fields import text_fields
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.graphemes import Sliceable
 from trails.model.evidence.windows import Span, Window, text_digest

@@ -16,7 +16,7 @@ from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.history import Head
 from trails.model.names import suggest
-from trails.model.nodes import Metric, NodeState, Selection, split_handle
+from trails.model.nodes import Metric, NodeState, PageEnd, Selection, split_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.select import Found
@@ -96,7 +96,7 @@ def find_nearest(
 
 
 def _every(kg: Reading, selection: Selection) -> Iterator[NodeState]:
-    after: str | None = None
+    after: PageEnd | None = None
     while True:
         found = kg.select(msgspec.structs.replace(selection, limit=_PAGE, after=after))
         yield from found.rows

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
 from trails.engine.evidence.fields import (
     DEFAULT_LENGTH,
     MOST_LENGTH,
@@ -28,6 +27,7 @@ from trails.engine.evidence.records import (
     open_record,
 )
 from trails.engine.evidence.values import BoundedValues, bounded_values, size_of
+from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import Order, Selection
@@ -377,6 +377,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     def request(self, show: Callable[[Record], Item], room: int) -> ListRequest:
         """What they ask for."""
         return ListRequest(
+            tool=LIST_RECORDS,
             place=make_place(self.branch, self.snapshot),
             select=self._selection,
             subject=[self.type, self.where, self.order],
