@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import operator
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,7 @@ from trails import (
 from trails.authoring.queries import Query
 from trails.engine.graph.graph import Graph
 from trails.engine.session.context import GraphContext
-from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.errors import CursorError, NotFoundError, QueryError, ValidationError
 from trails.model.history import Position
 from trails.model.nodes import NodeState, Order, Selection
 from trails.views.nodes.conditions import CompiledCondition
@@ -808,22 +807,11 @@ def broken_cursors(query: Query[Thing]) -> Iterator[object]:
     good = query.page(2).next
     assert good is not None
     yield from ("", "x", "é", "====", "A" * 1000, good[:-3], good[3:], "\x00", "\ud800", 5, b"x")
-    body = msgspec.msgpack.decode(base64.urlsafe_b64decode(good + "=" * (-len(good) % 4)))
-    for change in (-1, 2**63, 2**64 - 1, "1", None, 1.5):
-        yield cursor([*body[:2], change])
-    yield cursor(["other", *body[1:]])
-    yield cursor([body[0], "text", body[2]])
-    yield cursor([])
-    yield cursor({})
-
-
-def cursor(body: object) -> str:
-    """A cursor of any content."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(body)).decode().rstrip("=")
+    yield from (good[:at] + ("A" if good[at] != "A" else "B") + good[at + 1 :] for at in range(60))
 
 
 def test_broken_cursors_are_refused(things: GraphContext) -> None:
-    """A cursor that is not one, or was changed, is a QueryError."""
+    """A cursor that is not one, or was changed, is a CursorError."""
     for query in (
         Thing.objects(things),
         Thing.objects(things).order_by("rank"),
@@ -832,7 +820,7 @@ def test_broken_cursors_are_refused(things: GraphContext) -> None:
         Thing.objects(things).order_by("kind", "-rank"),
     ):
         for broken in broken_cursors(query):
-            with pytest.raises(QueryError, match="cursor"):
+            with pytest.raises(CursorError):
                 query.page(2, after=broken)
 
 
@@ -847,7 +835,7 @@ def test_a_cursor_belongs_to_its_selection(things: GraphContext) -> None:
         query.where(rank__gt=0),
         Gadget.objects(things).order_by("rank"),
     ):
-        with pytest.raises(QueryError, match="another selection"):
+        with pytest.raises(CursorError, match="other arguments"):
             other.page(2, after=after)
 
 

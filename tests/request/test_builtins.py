@@ -184,7 +184,7 @@ def test_commits_come_in_pages_with_the_call_that_continues(forked):
     node = forked.result("commit_list", {"node": "Book/0001"})["commits"]
     assert [each["message"] for each in node] == ["first"]
     assert forked.result("commit_list", {"actor": "nobody"})["commits"] == []
-    assert forked.failure("commit_list", {"after": "x"}).code == "query"
+    assert forked.failure("commit_list", {"after": "x"}).code == "cursor"
 
 
 def test_a_commit_is_shown_with_its_changes(forked):

@@ -19,7 +19,7 @@ from unittest.mock import patch
 import msgspec
 
 from trails.app.kernels import kernel_of
-from trails.engine.evidence import cursors
+from trails.engine.graph import cursors
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import Hints, Tool, ToolList
 from trails.model.results import Failure, Outcome, Success

@@ -34,7 +34,7 @@ from trails.model.capabilities import (
 )
 from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
-from trails.model.nodes import Selection
+from trails.model.nodes import PageEnd, Selection
 from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
 from trails.model.values.blobs import Blobs
 
@@ -51,12 +51,12 @@ class Row(Protocol):
 
 
 class Rows(Protocol):
-    """One page of a selection."""
+    """Some rows of a selection, and where they ended if more follow."""
 
     @property
     def rows(self) -> Sequence[Row]: ...
     @property
-    def next(self) -> str | None: ...
+    def next(self) -> PageEnd | None: ...
 
 
 class SparqlResult(Protocol):
@@ -83,6 +83,9 @@ class KnowledgeGraph(Protocol):
     def find(self, type_name: str, reference: object) -> Row | None: ...
     def describe_missing(self, type_name: str, reference: object) -> str: ...
     def select(self, selection: Selection) -> Rows: ...
+    def select_page(
+        self, selection: Selection, after: str | None
+    ) -> tuple[Sequence[Row], str | None]: ...
     def count(self, selection: Selection) -> int: ...
     def nearest(
         self,

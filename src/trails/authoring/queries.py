@@ -9,7 +9,7 @@ import msgspec
 
 from trails.authoring.capabilities import Context, Row
 from trails.errors import NotFoundError, QueryError
-from trails.model.nodes import LOOKUPS, Condition, Group, Order, Selection
+from trails.model.nodes import LOOKUPS, Condition, Group, Order, PageEnd, Selection
 
 N = TypeVar("N")
 _CHUNK = 1000
@@ -146,7 +146,7 @@ class Query(Generic[N]):
         if self._selection.limit is not None or len(self._selection.order) > 1:
             yield from ctx.kg.select(self._selection).rows
             return
-        after: str | None = None
+        after: PageEnd | None = None
         offset = self._selection.offset
         while True:
             found = ctx.kg.select(
@@ -165,12 +165,11 @@ class Query(Generic[N]):
         """One page, and the cursor that continues it at the same cost at any depth."""
         ctx = self._bound()
         offset = self._selection.offset if after is None else 0
-        found = ctx.kg.select(
-            msgspec.structs.replace(
-                self._selection, limit=_natural("size", size, least=1), offset=offset, after=after
-            )
+        selection = msgspec.structs.replace(
+            self._selection, limit=_natural("size", size, least=1), offset=offset
         )
-        return Page(cast(tuple[N, ...], tuple(map(ctx.hydrate, found.rows))), found.next)
+        rows, following = ctx.kg.select_page(selection, after)
+        return Page(cast(tuple[N, ...], tuple(map(ctx.hydrate, rows))), following)
 
     def count(self, ctx: Context | None = None) -> int:
         """The number of matches, ignoring the limit."""

@@ -74,6 +74,15 @@ class Order(msgspec.Struct, frozen=True):
     descending: bool = False
 
 
+class PageEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended: the sort key and the number of its last node."""
+
+    key: bytes
+    node: int
+    numbering: str
+    """Which numbers: those of a node index, until it is built anew."""
+
+
 class Selection(msgspec.Struct, frozen=True):
     """Which instances of a type, in which order, how many."""
 
@@ -82,8 +91,8 @@ class Selection(msgspec.Struct, frozen=True):
     order: tuple[Order, ...] = ()
     limit: int | None = None
     offset: int = 0
-    after: str | None = None
-    """A cursor that an earlier page returned."""
+    after: PageEnd | None = None
+    """Where an earlier page ended."""
 
 
 class Near(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

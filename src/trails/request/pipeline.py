@@ -35,8 +35,9 @@ from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
+from trails.request.resources.contents import READ
 from trails.request.resources.listing import Typed, listen_to_lists
-from trails.request.resources.reader import NOTHING, READ, Reader
+from trails.request.resources.reader import NOTHING, Reader
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches

@@ -9,9 +9,18 @@ import pytest
 
 from trails import App, node_type, predicate
 from trails.app.upkeep import backup_project, restore_project
+from trails.engine.graph import cursors
+from trails.engine.graph.cursors import LIFETIME
 from trails.engine.upkeep.maintenance import cleanup, optimize
 from trails.engine.upkeep.verify import verify
-from trails.errors import NotFoundError, QueryError, StorageError, TransactionError
+from trails.errors import (
+    CursorError,
+    NotFoundError,
+    QueryError,
+    StaleError,
+    StorageError,
+    TransactionError,
+)
 from trails.log.storage import files_below
 from trails.model.history import MergeRequest
 from trails.model.upkeep import RestoreRequest
@@ -99,13 +108,48 @@ class TestListing:
         assert [c.id for c in history("b", node="Part/a").commits] == [on_b, base]
         assert [c.id for c in history(None, node="Part/a").commits] == [on_main, on_b, base]
 
+    @pytest.mark.req("E4")
+    def test_a_cursor_is_for_one_actor_and_one_list(
+        self, app: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It goes on with that list, whatever the size of pages, for a day."""
+        made = [save(app, "a", mass=float(number + 1)) for number in range(5)]
+        app.versions().create_branch("b")
+        versions = app.versions(actor="ann")
+        cursor = versions.commits(limit=2).next
+        assert cursor is not None
+        rest = versions.commits(after=cursor, limit=100).commits
+        assert [each.id for each in rest][:3] == made[2::-1]
+        save(app, "z")
+        assert versions.commits(after=cursor, limit=100).commits == rest
+        others: list[tuple[str, dict[str, str | None]]] = [
+            ("bob", {}),
+            ("ann", {"branch": "b"}),
+            ("ann", {"branch": None}),
+            ("ann", {"actor": "local"}),
+            ("ann", {"node": "Part/a"}),
+        ]
+        for actor, changed in others:
+            with pytest.raises(CursorError) as refused:
+                app.versions(actor=actor).commits(**changed, after=cursor)  # type: ignore[arg-type]
+            assert refused.value.code == "cursor"
+        with pytest.raises(CursorError):
+            versions.commits(after=cursor[:-1] + ("A" if cursor[-1] != "A" else "B"))
+        later = cursors.time() + LIFETIME + 2
+        monkeypatch.setattr(cursors, "time", lambda: later)
+        with pytest.raises(StaleError, match="expired"):
+            versions.commits(after=cursor)
+
     def test_what_can_not_be_listed_is_refused(self, app: App) -> None:
         """Unknown branches, nodes, cursors and limits have clear errors."""
         save(app, "a")
         versions = app.versions()
-        for wrong in ({"limit": 0}, {"limit": 1001}, {"after": "nonsense!"}, {"after": "AAAA"}):
+        for wrong in ({"limit": 0}, {"limit": 1001}):
             with pytest.raises(QueryError):
                 versions.commits(**wrong)
+        for text in ("nonsense!", "AAAA", "", "\ud800"):
+            with pytest.raises(CursorError):
+                versions.commits(after=text)
         with pytest.raises(NotFoundError, match="did you mean 'main'"):
             versions.commits("mian")
         with pytest.raises(NotFoundError, match="ever changed"):

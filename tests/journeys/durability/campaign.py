@@ -26,8 +26,9 @@ import time
 from pathlib import Path
 
 from trails import App
-from trails.engine.graph import field_index, text_indexes
 from trails.engine.graph.open import VIEWS
+from trails.engine.graph.texts import field_index
+from trails.engine.graph.texts import indexes as text_indexes
 from trails.engine.upkeep.verify import verify
 from trails.views.text.index import IndexedText, digest, items
 

@@ -258,10 +258,10 @@ class _Writing:
             return False
         name = plan.names[last.type]
         selection = Selection(plan.selected[name], plan.where)
-        found = self._kg.page_by_handle(selection, name, last.after, _RECORDS, _BYTES)
-        states = [plan.restrict_record(each, self._schema) for each in found.rows]
+        rows, after = self._kg.page_by_handle(selection, name, last.after, _RECORDS, _BYTES)
+        states = [plan.restrict_record(each, self._schema) for each in rows]
         block = b"".join(self._writer.records(with_pauses(states)))
-        following = (last.type + 1, "") if found.next is None else (last.type, found.next)
+        following = (last.type + 1, "") if after is None else (last.type, after)
         files.add(block, len(states), *following)
         return True
 

@@ -14,15 +14,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from trails.engine.evidence.cursors import (
-    LIFETIME,
-    Cursors,
-    Holder,
-    SignedCursor,
-    check_subject,
-    expiry,
-    wrong_subject,
-)
 from trails.engine.evidence.records import (
     Record,
     RecordReference,
@@ -36,6 +27,15 @@ from trails.engine.evidence.records import (
     settle_place,
 )
 from trails.engine.evidence.texts import FieldPath, FieldText, matcher_of, show_blob, text_of
+from trails.engine.graph.cursors import (
+    LIFETIME,
+    Cursors,
+    Holder,
+    SignedCursor,
+    check_subject,
+    expiry,
+    wrong_subject,
+)
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, NotFoundError, ValidationError

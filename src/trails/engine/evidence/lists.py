@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.records import Record, open_place, place_name, reopen_place
+from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.model.nodes import Near, Selection
+from trails.model.nodes import Near, PageEnd, Selection
 from trails.model.uris import ReadPoint
 from trails.views.nodes.select import Found
 
@@ -24,25 +24,33 @@ LIST_RECORDS: Final = "node_list"
 MOST_NEAREST: Final = 1_000
 """Records up to which a list of the nearest ones goes."""
 Item = dict[str, object]
-_FEW: Final = 20
-"""Records that are read at once."""
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """A page of a list."""
 
+    tool: str
+    """What the list is an answer of; its cursors are for that alone."""
     place: ReadPoint
     select: Callable[[GraphContext], Selection]
     """What is listed, with the types of the branch or commit that is read."""
     subject: object
     """What must be the same from page to page."""
-    show: Callable[[Record, float | None], Item]
-    """What is shown of a record, and of its score if there is one."""
+    show: Callable[[Record], Item]
+    """What is shown of a record."""
     room: int
     """Bytes of JSON after which a page is full."""
     cursor: str | None = None
+    at_once: int = 20
+    """Records that are read at once: they may hold megabytes, of which little is shown."""
+
     near: Near | None = None
     """Lists the nearest records, best first, instead of those in an order."""
+
+    def first(self, selection: Selection) -> Selection:
+        """The first records of a page."""
+        limit = selection.limit or self.at_once
+        return msgspec.structs.replace(selection, limit=min(self.at_once, limit))
 
 
 class RecordPage(msgspec.Struct, frozen=True, eq=False):
@@ -52,21 +60,24 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
     ctx: GraphContext
     selection: Selection
     items: list[Item]
-    after: str | None
+    after: PageEnd | None
     """Where the index goes on after these; None at the end."""
     total: int | None
     """How many there are altogether, if that is known."""
     commit: str
     start: int | None = None
-    """Of the nearest records: how many are before these."""
+    """Of the nearest records: how many are before these; ``after`` is not used."""
+    more: bool = False
+    """Of the nearest records: whether others follow."""
 
     def cursor(self, cursors: Cursors, shown: int) -> str | None:
         """The cursor that goes on after the first few records; None at the end."""
-        holder = _holder(self.ctx, self.request.place)
+        holder = _holder(self.ctx, self.request)
         if self.start is not None:
             at = self.start + shown
-            ends = at >= MOST_NEAREST or (shown >= len(self.items) and self.after is None)
-            return None if ends else cursors.sign(holder, self.commit, self.request.subject, at)
+            if at >= MOST_NEAREST or (shown >= len(self.items) and not self.more):
+                return None
+            return cursors.sign(holder, self.commit, self.request.subject, at)
         after = self.after
         if shown < len(self.items):
             shorter = msgspec.structs.replace(self.selection, limit=shown)
@@ -79,8 +90,7 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
 def list_records(service: GraphService, ctx: GraphContext, request: ListRequest) -> RecordPage:
     """A page of records: the first, or the one that a cursor goes on with.
 
-    Records are read a few at a time until the page is full: they may hold megabytes, of which
-    little is shown.
+    Records are read a few at a time until the page is full.
     """
     place = request.place
     if request.cursor is None:
@@ -88,21 +98,19 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
         selection = request.select(opened)
         if request.near is not None:
             return _nearest(opened, request, selection, request.near, 0)
-        first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
-        found, total, commit = opened.kg.page_with_commit(first)
+        found, total, commit = opened.kg.page_with_commit(request.first(selection))
         return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
-    cursor = Cursors(service.graph).read(_holder(ctx, place), request.cursor)
+    cursor = Cursors(service.graph).read(_holder(ctx, request), request.cursor)
     check_subject(cursor, request.subject)
     commit = cursor.commit_id
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
     if request.near is not None:
-        start = int(cursor.place)
-        return _nearest(opened, request, request.select(opened), request.near, start, commit)
-    selection = msgspec.structs.replace(request.select(opened), after=str(cursor.place))
-    first = msgspec.structs.replace(selection, limit=min(_FEW, selection.limit or _FEW))
-    at, found, total = _read(opened, first, commit)
+        selection = request.select(opened)
+        return _nearest(opened, request, selection, request.near, cursor.offset, commit)
+    selection = msgspec.structs.replace(request.select(opened), after=cursor.position)
+    at, found, total = _read(opened, request.first(selection), commit)
     return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
 
 
@@ -116,7 +124,7 @@ def _nearest(
 ) -> RecordPage:
     """The nearest records after the first few: of a commit, or of the present."""
     most = min(selection.limit or MOST_NEAREST, MOST_NEAREST - start)
-    # One more shows whether there are others.
+    # One more shows whether others follow.
     k = min(most + 1, MOST_NEAREST)
     found, read = ctx.kg.nearest_with_commit(selection, near, k, start)
     if commit is not None and read != commit:
@@ -125,12 +133,13 @@ def _nearest(
     items: list[Item] = []
     room = request.room
     for state, score in found[:most]:
-        items.append(request.show(Record(ctx, request.place, state, read), score))
+        item = request.show(Record(ctx, request.place, state, read))
+        items.append({**item, "score": round(score, 6)})
         room -= len(msgspec.json.encode(items[-1]))
         if room < 0:
             break
-    more = str(start + len(items)) if len(found) > len(items) else None
-    return RecordPage(request, ctx, selection, items, more, None, read, start)
+    more = len(found) > len(items)
+    return RecordPage(request, ctx, selection, items, None, None, read, start, more)
 
 
 def _fill(page: RecordPage, found: Found) -> RecordPage:
@@ -139,13 +148,13 @@ def _fill(page: RecordPage, found: Found) -> RecordPage:
     limit = page.selection.limit
     while True:
         for each in found.rows:
-            item = request.show(Record(ctx, request.place, each, page.commit), None)
+            item = request.show(Record(ctx, request.place, each, page.commit))
             items.append(item)
             room -= len(msgspec.json.encode(item))
-        left = _FEW if limit is None else min(_FEW, limit - len(items))
+        left = request.at_once if limit is None else min(request.at_once, limit - len(items))
         if found.next is None or left <= 0 or room < 0:
             return msgspec.structs.replace(page, ctx=ctx, after=found.next)
-        following = msgspec.structs.replace(page.selection, limit=left, after=found.next)
+        following = msgspec.structs.replace(page.selection, limit=left, offset=0, after=found.next)
         ctx, found, _ = _read(ctx, following, page.commit)
 
 
@@ -160,5 +169,5 @@ def _read(
     return ctx, found, total
 
 
-def _holder(ctx: GraphContext, place: ReadPoint) -> Holder:
-    return Holder(ctx.actor, LIST_RECORDS, place_name(place))
+def _holder(ctx: GraphContext, request: ListRequest) -> Holder:
+    return Holder(ctx.actor, request.tool, place_name(request.place))

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import stale
+from trails.engine.graph.cursors import stale
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.session.graph_session import GraphSession

@@ -13,17 +13,18 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors, Holder, check_subject
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
+    Titles,
     check_type,
     open_place,
     place_name,
     reopen_place,
 )
 from trails.engine.evidence.texts import FieldPath, text_of
-from trails.engine.graph.text_fields import (
+from trails.engine.graph.cursors import Cursors, Holder, check_subject
+from trails.engine.graph.texts.fields import (
     TextField,
     is_searched,
     pointer_to,
@@ -36,14 +37,14 @@ from trails.errors import CorruptionError, FieldError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
-from trails.model.nodes import Near, NodeState, Selection
+from trails.model.nodes import Near, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import TextQuery, parse
 from trails.views.text.index import TextIndex, Texts
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 from trails.views.text.ranking import Ranked, Source, rank
 
 SEARCH: Final = "search"
@@ -117,7 +118,7 @@ def search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> 
         return _at(service, opened, request, cursors, opened.checkout.head.commit, 0)
     cursor = cursors.read(_holder(ctx, place), request.cursor)
     check_subject(cursor, _subject(request))
-    commit, start = cursor.commit_id, int(cursor.place)
+    commit, start = cursor.commit_id, cursor.offset
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit == commit:
         page = _Search(service, opened, request, cursors).page(start)
@@ -173,6 +174,8 @@ class _Search:
         self._schema = ctx.kg.schema
         self._commit = ctx.checkout.head.commit
         self._moved = False
+        self._titles = Titles(self._schema)
+        self._finders: dict[tuple[str, str], Finder] = {}
 
     def page(self, start: int) -> SearchPage | None:
         """The hits from a place on; None if the branch has moved, or an index was damaged."""
@@ -297,7 +300,7 @@ class _Search:
         )
 
     def _select(self, selection: Selection) -> Iterator[NodeState]:
-        after: str | None = None
+        after: PageEnd | None = None
         while True:
             page = msgspec.structs.replace(selection, limit=_PAGE, after=after)
             found, _, commit = self._ctx.kg.page_with_commit(page)
@@ -340,12 +343,21 @@ class _Search:
             id=record.uri,
             iri=self._ctx.kg.iri(state.handle),
             type=state.type,
-            title=record.title,
+            title=self._titles.of(state),
             score=round(ranked.score, 6),
             evidence=tuple(evidence),
             related=ranked.related,
             near=not ranked.found,
         )
+
+    def _finder(self, query: TextQuery, field: _Field) -> Finder:
+        """What locates the matches in the texts of a field; made once for all hits."""
+        key = field.searched.key
+        found = self._finders.get(key)
+        if found is None:
+            found = Finder(query, field.corpus.analyzer, field.searched.field)
+            self._finders[key] = found
+        return found
 
     def _evidence(
         self, query: TextQuery, record: Record, field: _Field, at: FieldPath
@@ -353,7 +365,7 @@ class _Search:
         """The window that proves a hit on the text itself; None if it does not match there."""
         found = text_of(record, at)
         text = found.text[:]
-        matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
+        matches = self._finder(query, field).find(text, _MOST_SPANS)
         if not matches:
             return None
         spans = [Span(each.start, each.end) for each in matches]

@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import Cursors
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import Record
 from trails.engine.evidence.texts import FieldPath, plain_value, text_of
+from trails.engine.graph.cursors import Cursors
 from trails.model.evidence.windows import Continuation, window_at
 from trails.model.types import PredicateDescriptor
 

@@ -27,8 +27,8 @@ from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
-from trails.engine.graph.text_indexes import TextIndexes
-from trails.engine.graph.text_source import TextSource
+from trails.engine.graph.texts.indexes import TextIndexes
+from trails.engine.graph.texts.source import TextSource
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.blobs import BLOBS, BlobStore
@@ -532,8 +532,8 @@ class Graph:
         """Let go of all files."""
         with ExitStack() as stack:
             stack.callback(self.log.close)
-            for view in reversed(self.views):
-                stack.callback(view.close)
+            for view in self.views:
+                stack.callback(view.close)  # the last first: it may read those before it
             stack.callback(self.activities.close)
             for end in self.before_closing:
                 stack.callback(end)

@@ -21,9 +21,9 @@ import pyoxigraph as ox
 from trails.engine.graph.graph import MAIN, Graph, MakeView, ignore, now
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
-from trails.engine.graph.text_indexes import FOLDER as TEXT_FOLDER
-from trails.engine.graph.text_indexes import TextIndexes
-from trails.engine.graph.text_source import TextSource
+from trails.engine.graph.texts.indexes import FOLDER as TEXT_FOLDER
+from trails.engine.graph.texts.indexes import TextIndexes
+from trails.engine.graph.texts.source import TextSource
 from trails.errors import StorageError
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, connect_read_only, log_problem, storage_errors
@@ -251,23 +251,22 @@ def _heads(graph: Graph) -> dict[str, Head]:
 def _open_file(graph: Graph) -> NodeFile:
     """The node index: the file itself or, where it can't be used as it is, a copy in memory."""
     path = None if graph.folder is None else graph.folder / "nodes.db"
-    owner = _owner(graph)
 
     def schema_of(digest: str) -> Schema:
         return graph.compiled(digest).schema
 
     if path is None or graph.read_only is None:
-        return NodeFile(path, schema_of, owner)
+        return NodeFile(path, schema_of)
     try:
-        found = NodeFile(path, schema_of, owner, read_only=True)
+        found = NodeFile(path, schema_of, read_only=True)
     except StorageError:
         graph.progress("the node index can't be read; making one in memory")
-        return NodeFile(None, schema_of, owner)
+        return NodeFile(None, schema_of)
     if _is_usable(graph, found):
         return found
     found.close()
     graph.progress("the node index is not at the head of every branch; copying it to memory")
-    return NodeFile(None, schema_of, owner, source=path)
+    return NodeFile(None, schema_of, source=path)
 
 
 def _owner(graph: Graph) -> str:

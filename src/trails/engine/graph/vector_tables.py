@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.graph.text_source import TextSource
+from trails.engine.graph.texts.source import TextSource
 from trails.errors import CorruptionError, NotFoundError
 from trails.model.fairness import give_way
 from trails.model.iris import Names

@@ -343,6 +343,7 @@ class Versions:
         return list_commits(
             self._graph,
             wanted,
+            actor=self._actor,
             after=after,
             limit=limit,
             refs=refs,

@@ -1,12 +1,11 @@
 """List commits, show one, and compare any two states.
 
-Pages are bounded, cursors are opaque, and hidden commits are left out.
+Pages are bounded, cursors are signed, and hidden commits are left out.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 
 from trails.engine.graph.ancestry import Path
 from trails.engine.graph.changes import Net, count_changes, net_changes, show_changes
+from trails.engine.graph.cursors import Cursors, Holder, check_subject, stale
 from trails.engine.graph.graph import Graph
 from trails.engine.visibility.refs import RefResolver
 from trails.engine.visibility.visible_history import VisibleHistory
@@ -25,6 +25,8 @@ from trails.model.history import GENESIS, Commit, CommitDetail, CommitPage, Comm
 from trails.model.iris import HANDLE_PREFIX
 from trails.model.nodes import make_handle
 
+LIST_COMMITS: Final = "commit_list"
+"""The tool that cursors of commits are for."""
 MOST_COMMITS: Final = 1000
 MOST_CHANGES: Final = 10_000
 _TOO_LARGE: Final = 2_000_000
@@ -35,12 +37,13 @@ def list_commits(
     graph: Graph,
     wanted: CommitQuery,
     *,
+    actor: str,
     after: str | None = None,
     limit: int = 50,
     refs: RefResolver | None = None,
     visible_history: VisibleHistory | None = None,
 ) -> CommitPage:
-    """One page of visible commits, newest first.
+    """One page of visible commits, newest first, and the cursor of the next one for the actor.
 
     A cursor holds the frontier of the walk. With ``visible_history`` it holds the last commit of
     the page instead, because the frontier can name hidden commits; the walk then starts over.
@@ -50,13 +53,39 @@ def list_commits(
     refs = refs or RefResolver(graph)
     if visible_history is not None and wanted.branch is not None and refs.has(wanted.branch):
         visible_history = visible_history.along(wanted.branch)
-    walk = _Walk(graph, refs, wanted, _read_cursor(refs, after), visible_history)
+    pages = _Pages(graph, wanted, actor)
+    frontier = None if after is None else pages.read(refs, after)
+    walk = _Walk(graph, refs, wanted, frontier, visible_history)
     if visible_history is None:
         found = [commit.public() for commit in islice(walk, limit)]
-        return CommitPage(tuple(found), walk.cursor() if len(found) == limit else None)
+        rest = walk.frontier if len(found) == limit else []
+        return CommitPage(tuple(found), pages.cursor(found[-1].id, rest) if rest else None)
     found = list(islice(walk, limit + 1))
-    last = _write_cursor([found[limit - 1].id]) if len(found) > limit else None
-    return CommitPage(tuple(map(visible_history.describe, found[:limit])), last)
+    last = found[limit - 1].id if len(found) > limit else None
+    shown = tuple(map(visible_history.describe, found[:limit]))
+    return CommitPage(shown, None if last is None else pages.cursor(last, [last]))
+
+
+class _Pages:
+    """The cursors of one list of commits, for one actor."""
+
+    def __init__(self, graph: Graph, wanted: CommitQuery, actor: str) -> None:
+        self._cursors = Cursors(graph)
+        self._holder = Holder(actor, LIST_COMMITS, wanted.branch or "")
+        self._subject = [wanted.actor, wanted.node]
+
+    def cursor(self, last: str, frontier: Sequence[str]) -> str:
+        """The cursor of the page after a commit."""
+        return self._cursors.sign(self._holder, last, self._subject, " ".join(frontier))
+
+    def read(self, refs: RefResolver, text: str) -> list[str]:
+        """The frontier that a cursor holds; StaleError if one of its commits is gone."""
+        found = self._cursors.read(self._holder, text)
+        check_subject(found, self._subject)
+        try:
+            return [refs.commit(each).id for each in str(found.place).split()]
+        except NotFoundError:
+            raise stale(found.commit_id) from None
 
 
 class _Walk:
@@ -132,28 +161,10 @@ class _Walk:
             return False
         return self._visible_history is None or self._visible_history.shows(commit)
 
-    def cursor(self) -> str | None:
-        """The cursor of the next page; None at the end."""
-        if not self._heap:
-            return None
-        return _write_cursor(sorted(identifier for _, identifier in self._heap))
-
-
-def _write_cursor(commits: list[str]) -> str:
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(commits)).decode().rstrip("=")
-
-
-def _read_cursor(refs: RefResolver, text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        frontier = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=list[str])
-        return [refs.commit(each).id for each in frontier]
-    except (TypeError, ValueError, msgspec.MsgspecError, NotFoundError):
-        raise QueryError(
-            "this cursor can't be read; use one exactly as an earlier page returned it"
-        ) from None
+    @property
+    def frontier(self) -> list[str]:
+        """The commits at which the walk goes on; none at its end."""
+        return sorted(identifier for _, identifier in self._heap)
 
 
 def _commits_of(

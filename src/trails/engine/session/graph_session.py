@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
+import msgspec
+
 from trails.authoring.nodes import Node, state_of, unfold
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
+from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import adopt_on_branch
@@ -56,6 +59,8 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector, first_of
 
 T = TypeVar("T")
+_PAGES: Final = "page"
+"""What cursors of pages in programs are for."""
 NO_SPARQL: Final = (
     "Refused: SPARQL could reveal data that you cannot see; use the available tools, resources "
     "and stored queries"
@@ -228,6 +233,26 @@ class GraphSession:
         settled = self._asked(selection)
         return self._select(lambda selector: selector.select(settled))
 
+    def select_page(
+        self, selection: Selection, after: str | None
+    ) -> tuple[tuple[NodeState, ...], str | None]:
+        """A page of nodes after a cursor, and the cursor for those that follow.
+
+        It is for this actor, branch and selection. Pages are of the present, not of one commit: a
+        program may change what it has read.
+        """
+        cursors = Cursors(self._graph)
+        holder = Holder(self._actor, _PAGES, self._checkout.name)
+        subject = [selection.type, msgspec.to_builtins(selection.order), repr(selection.where)]
+        if after is not None:
+            cursor = cursors.read(holder, after)
+            check_subject(cursor, subject)
+            selection = msgspec.structs.replace(selection, after=cursor.position)
+        found = self.select(selection)
+        if found.next is None:
+            return found.rows, None
+        return found.rows, cursors.sign(holder, self.head.commit, subject, found.next)
+
     def count(self, selection: Selection) -> int:
         """The number of nodes that match a selection."""
         self._check_named(selection)
@@ -382,10 +407,10 @@ class GraphSession:
 
     def page_by_handle(
         self, selection: Selection, type_name: str, after: str, limit: int, size: int
-    ) -> Found:
+    ) -> tuple[list[NodeState], str | None]:
         """Matching records of exactly one type, in the order of handles, from a handle on.
 
-        At most ``limit`` of them, or about ``size`` bytes; ``next`` is the handle to go on after.
+        At most ``limit`` of them, or about ``size`` bytes, and the handle to go on after.
         This order, unlike that of other pages, is the same after the index was rebuilt.
         """
         settled = self._asked(selection)

@@ -21,7 +21,7 @@ from trails.model.constraints import shorten
 from trails.model.iris import Names
 from trails.model.kinds import KINDS, KindError
 from trails.model.names import suggest
-from trails.model.nodes import Near, NodeState, Selection
+from trails.model.nodes import Near, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.select import Selector
@@ -71,7 +71,7 @@ class NearestSearch(msgspec.Struct, frozen=True, eq=False):
 
     def select(self, selection: Selection) -> Iterator[NodeState]:
         """All nodes of a selection."""
-        after: str | None = None
+        after: PageEnd | None = None
         while True:
             page = msgspec.structs.replace(selection, limit=_PAGE, after=after)
             found = self.selector.select(page)

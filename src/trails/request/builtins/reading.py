@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
 from trails.engine.evidence.fields import (
     DEFAULT_LENGTH,
     MOST_LENGTH,
@@ -28,6 +27,7 @@ from trails.engine.evidence.records import (
     open_record,
 )
 from trails.engine.evidence.values import BoundedValues, bounded_values, size_of
+from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import Order, Selection
@@ -338,9 +338,7 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: 
     page = list_records(
         tool.service,
         ctx,
-        wanted.request(
-            lambda each, score: _item(each, score, wanted.fields, share, cursors), 4 * most
-        ),
+        wanted.request(lambda each: _item(each, wanted.fields, share, cursors), 4 * most),
     )
     items = page.items
 
@@ -379,13 +377,14 @@ class _Wanted(msgspec.Struct, frozen=True):
     branch: str | None
     snapshot: str | None
 
-    def request(self, show: Callable[[Record, float | None], Item], room: int) -> ListRequest:
+    def request(self, show: Callable[[Record], Item], room: int) -> ListRequest:
         """What they ask for."""
         if self.near is not None and self.order is not None:
             message = "near has its own order: the nearest first; leave out order"
             raise ValidationError([FieldError("order", "conflict", message, self.order[:100])])
         near = None if self.near is None else read_near(self.near)
         return ListRequest(
+            tool=LIST_RECORDS,
             place=make_place(self.branch, self.snapshot),
             select=self._selection,
             subject=[self.type, self.where, self.order, msgspec.to_builtins(near)],
@@ -418,12 +417,8 @@ def _order(descriptor: TypeDescriptor, text: str | None) -> tuple[Order, ...]:
     return (Order(name, descending=text.startswith("-")),)
 
 
-def _item(
-    record: Record, score: float | None, fields: Sequence[str], room: int, cursors: Cursors
-) -> Item:
+def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) -> Item:
     item: Item = {"id": record.uri, "title": record.title}
-    if score is not None:
-        item["score"] = round(score, 6)
     if fields:
         wanted = [record.field(name) for name in fields]
         found = bounded_values(record, wanted, room, cursors, blanks=True)

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.cursors import LIFETIME, Cursors, expiry
 from trails.engine.evidence.records import known_field, make_place
 from trails.engine.evidence.search import SearchRequest, search
+from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.windows import Hit

@@ -8,27 +8,30 @@ a value that has a JSON form.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.records import Titles, record_uri
+from trails.engine.evidence.lists import Item, ListRequest, list_records
+from trails.engine.evidence.records import Record, Titles
+from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
-from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.maintenance import measure
-from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
+from trails.errors import FieldError, NotFoundError, ValidationError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import coercer_of, compile_field, shorten
 from trails.model.history import Activity, Commit
 from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
-from trails.model.nodes import Condition, NodeState, Selection
+from trails.model.nodes import Condition, Selection
 from trails.model.types import PredicateDescriptor, TypeDescriptor
 from trails.model.upkeep import Report
 from trails.model.uris import (
@@ -50,44 +53,48 @@ from trails.request.answers import unmask
 from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
 
-
-class ListItem(msgspec.Struct, frozen=True, gc=False):
-    """One instance in a list."""
-
-    iri: str
-    label: str
+READ: Final = "resources/read"
 
 
-def read_page(ctx: GraphContext, uri: str, address: ListAddress) -> list[Content]:
+def read_page(
+    service: GraphService, ctx: GraphContext, uri: str, address: ListAddress
+) -> list[Content]:
     """A page and, if more follow, a note with the number shown and the next address."""
-    kg = ctx.kg
-    descriptor = kg.schema.by_name[address.type]
-    selection = Selection(
-        address.type,
-        None if address.where is None else condition_of(descriptor, address.where),
-        limit=address.limit or DEFAULT_LIMIT,
-        offset=address.offset or 0,
-        after=address.cursor,
+    limit = address.limit or DEFAULT_LIMIT
+
+    def select(opened: GraphContext) -> Selection:
+        descriptor = opened.kg.schema.by_name[address.type]
+        where = None if address.where is None else condition_of(descriptor, address.where)
+        return Selection(address.type, where, limit=limit, offset=address.offset or 0)
+
+    page = list_records(
+        service,
+        ctx,
+        ListRequest(
+            tool=READ,
+            place=address.place,
+            select=select,
+            subject=[address.type, msgspec.to_builtins(address.where)],
+            show=partial(_item, Titles(ctx.kg.schema)),
+            room=sys.maxsize,
+            cursor=address.cursor,
+            at_once=limit,
+        ),
     )
-    try:
-        found, total = kg.page(selection)
-    except QueryError as error:
-        # Type, field and value were checked above, so it is the cursor.
-        raise ValidationError([FieldError("cursor", "pattern", error.message)]) from None
-    name = Titles(kg.schema)
-    items = [ListItem(_handle(kg, row, address.place), name.of(row)) for row in found.rows]
-    contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
-    if found.next is not None:
-        following = msgspec.structs.replace(address, offset=None, cursor=found.next)
-        contents.append(_describe_rest(format_address(following), address, len(items), total))
+    contents = [Content(uri, JSON, msgspec.json.encode(page.items).decode())]
+    cursor = page.cursor(Cursors(service.graph), len(page.items))
+    if cursor is not None:
+        following = msgspec.structs.replace(address, offset=None, cursor=cursor)
+        note = _describe_rest(format_address(following), address, len(page.items), page.total)
+        contents.append(note)
     return contents
 
 
-def _handle(kg: GraphSession, row: NodeState, place: ReadPoint) -> str:
-    """The address of an instance on this branch; its own IRI leads to ``main``."""
-    if place == HERE:
-        return kg.iri(row.handle)
-    return record_uri(row.type, row.id, place)
+def _item(titles: Titles, record: Record) -> Item:
+    """An instance in a list; the address is that on this branch, its own IRI leads to ``main``."""
+    state = record.state
+    iri = record.ctx.kg.iri(state.handle) if record.place == HERE else record.uri
+    return {"iri": iri, "label": titles.of(state)}
 
 
 def _describe_rest(following: str, address: ListAddress, shown: int, total: int | None) -> Content:

@@ -52,7 +52,7 @@ from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
 from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.resources.contents import Doctor, read_document, read_page, read_query
+from trails.request.resources.contents import READ, Doctor, read_document, read_page, read_query
 from trails.request.resources.listing import (
     CompletionSource,
     Typed,
@@ -64,7 +64,6 @@ from trails.request.resources.listing import (
 )
 from trails.request.threads import Threads
 
-READ: Final = "resources/read"
 NOTHING: Final = ResourceList("nothing", (), ())
 """The list of an actor that may not read."""
 _TYPES: Final = "kg"
@@ -194,7 +193,7 @@ class Reader:
                 return self._read_instance(ctx.kg, uri, address)
             case ListAddress():
                 check_type(ctx.kg.schema, address.type)
-                return read_page(ctx, uri, address)
+                return read_page(self._service, ctx, uri, address)
 
     def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
         permits = None if place is HERE else reader(rights)

@@ -10,6 +10,7 @@ behind. Other connections see committed states only.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,11 +61,13 @@ _MOST_WAITING: Final = 1_000_000
 class NodeFile:
     """The tables of all node indexes of a graph, in a file or in memory."""
 
+    _places: tuple[str, ...] = ("main.",)
+    """The databases in which texts and numbers may be, as prefixes; the first is written."""
+
     def __init__(
         self,
         path: Path | None,
         schema_of: Callable[[str], Schema],
-        graph: str = "",
         *,
         read_only: bool = False,
         source: Path | None = None,
@@ -73,8 +76,6 @@ class NodeFile:
         self._path = path
         self._read_only = read_only
         self._source = source
-        self.graph = graph
-        """Whose nodes they are: cursors of one graph mean nothing in another."""
         self.schema_of = schema_of
         """Digest → schema: layers may be read with different ones."""
         self._lock = threading.Lock()
@@ -82,8 +83,9 @@ class NodeFile:
         self.rw_lock = ReadWriteLock()
         self._drafting = ReadWriteLock()
         self._idle: list[sqlite3.Connection] = []
-        self.texts = self._long_texts()
+        self.texts = LongTexts(self._places)
         """The texts that are too long for documents."""
+        self._closed = False
         self._writing = False
         self.damaged = False
         """Whether something unreadable was found; only ``replace`` helps."""
@@ -92,9 +94,6 @@ class NodeFile:
         self.epoch = 0
         """Grows whenever the numbers were read anew, so that what was made of them is stale."""
         self.db = self._open()
-
-    def _long_texts(self) -> LongTexts:
-        return LongTexts()
 
     # --- opening and closing ---------------------------------------------------
 
@@ -140,6 +139,8 @@ class NodeFile:
                 if not found:
                     db.executescript(TABLES)
                     db.execute("INSERT INTO meta VALUES ('format', ?)", (INDEX_FORMAT,))
+                    numbering = secrets.token_hex(4)
+                    db.execute("INSERT INTO meta VALUES ('numbering', ?)", (numbering,))
         except BaseException:
             db.close()
             raise
@@ -168,6 +169,10 @@ class NodeFile:
             types = db.execute("SELECT name, tid, next FROM types").fetchall()
             slots = db.execute("SELECT name, sid FROM slots").fetchall()
             half = db.execute("SELECT value FROM meta WHERE name = 'half_folded'").fetchone()
+            number = db.execute("SELECT value FROM meta WHERE name = 'numbering'").fetchone()
+            gone = None
+            if not self._read_only:  # a file of an earlier version may not have the table
+                gone = db.execute("SELECT 1 FROM main.gone LIMIT 1").fetchone()
             try:
                 self.layers = Layers.read(db)
             except (TypeError, ValueError) as error:
@@ -176,6 +181,9 @@ class NodeFile:
         self._slots: dict[str, int] = dict(slots)
         self.half_folded: str = "" if half is None else half[0]
         """The commit that the root has in part; it is not at it before it has all of it."""
+        self._any_gone = gone is not None
+        self.numbering: str = "" if number is None else number[0]
+        """Changes when the file is made anew: its nodes then have other numbers."""
         self._touched_types: set[str] = set()
         self._waiting = self._taken = 0
         self.epoch += 1
@@ -183,10 +191,10 @@ class NodeFile:
     def beside(self) -> NodeFile:
         """An empty file next to this one, in which it can be made anew."""
         if self._path is None:
-            return NodeFile(None, self.schema_of, self.graph)
+            return NodeFile(None, self.schema_of)
         path = self._path.with_name(f"{self._path.name}.new")
         _remove(path)
-        return NodeFile(path, self.schema_of, self.graph)
+        return NodeFile(path, self.schema_of)
 
     def replace(self, fresh: NodeFile) -> None:
         """Let a complete file that was made beside this one take its place, durably."""
@@ -206,6 +214,7 @@ class NodeFile:
                 fresh._path.replace(self._path)
                 sync_folder(self._path.parent)
                 self.db = self._open()
+                self._closed = False
             self.damaged, self.whole = False, True
 
     def _seal(self) -> None:
@@ -230,6 +239,7 @@ class NodeFile:
                 reader.close()
             self._idle.clear()
             self.db.close()
+            self._closed = True
 
     def errors(self, doing: str) -> AbstractContextManager[None]:
         """Storage errors, with damage remembered."""
@@ -261,6 +271,8 @@ class NodeFile:
     def _borrow(self) -> sqlite3.Connection:
         """An idle reader, or a new one; as many exist as reads ever ran at once."""
         with self._lock:
+            if self._closed:
+                raise StorageError("the node index is closed")
             if self._idle:
                 return self._idle.pop()
         if self._read_only and self._path is not None:
@@ -308,7 +320,7 @@ class NodeFile:
         Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
         """
         with self._drafting.shared(), self.errors("read the node index"):
-            draft = DraftFile(self._path, self.schema_of, self.graph)
+            draft = DraftFile(self._path, self.schema_of)
             try:
                 yield draft
             finally:
@@ -367,12 +379,27 @@ class NodeFile:
             self.db.execute("INSERT INTO types VALUES (?, ?, 0)", (found[0], name))
         return found
 
-    def new_node(self, type_name: str) -> int:
-        """The number of a new node: the same on every branch that will know it."""
+    def new_node(self, handle: str, type_name: str) -> int:
+        """The number of a new node: the same on every branch that will know it.
+
+        A node that was deleted has its old one, in whatever state it is read again: pages of
+        an old state go on where those of the present ended.
+        """
+        for place in self._places if self._any_gone else ():
+            query = f"SELECT nid FROM {place}gone WHERE handle = ?"  # noqa: S608
+            row = self.db.execute(query, (handle,)).fetchone()
+            if row is not None:
+                number: int = row[0]
+                return number
         found = self._type(type_name)
         found[1] += 1
         self._touched_types.add(type_name)
         return (found[0] << TYPE_BITS) + found[1]
+
+    def keep_number(self, handle: str, number: int) -> None:
+        """Remember the number of a node that is deleted."""
+        self._any_gone = True
+        self.db.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", (handle, number))
 
     def ranges(self, type_names: Iterable[str]) -> list[tuple[int, int]]:
         """The node numbers of types, as ranges in number order."""
@@ -561,8 +588,7 @@ class NodeFile:
 class DraftFile(NodeFile):
     """A node file at one moment: what is written here goes to temporary tables alone."""
 
-    def _long_texts(self) -> LongTexts:
-        return LongTexts(("temp.", "main."))
+    _places = ("temp.", "main.")
 
     def _open(self) -> sqlite3.Connection:
         db = connect(self._path, synchronous="NORMAL")

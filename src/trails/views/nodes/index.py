@@ -432,6 +432,7 @@ class NodeIndex:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
                 gone_keys.extend(old)
                 db.execute("DELETE FROM nodes WHERE nid = ?", (before.nid,))
+                self.file.keep_number(change.handle, before.nid)
                 self._remember(change.handle, seq)
                 steps[before.state.type] -= 1
                 continue
@@ -439,7 +440,7 @@ class NodeIndex:
             if size > LARGE_NODE:
                 large.append(change)
             if before is None:
-                nid = self.file.new_node(after.type) if change.nid is None else change.nid
+                nid = change.nid or self.file.new_node(change.handle, after.type)
                 steps[after.type] += 1
                 inserts.append((nid, change.handle, seq, doc))
                 new_keys.extend(self._keys(nid, after))
@@ -517,10 +518,11 @@ class NodeIndex:
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
                 self._remember(change.handle, seq)
+                self.file.keep_number(change.handle, before.nid)
                 self._count(before.state.type, -1)
                 continue
             if before is None:
-                nid = self.file.new_node(after.type) if change.nid is None else change.nid
+                nid = change.nid or self.file.new_node(change.handle, after.type)
                 self._count(after.type, 1)
             else:
                 nid = before.nid

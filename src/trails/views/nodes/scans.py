@@ -1,61 +1,19 @@
 """Scans: a walk over one slot in key order, and where it starts or goes on.
 
-A cursor is the end of a page, as an opaque text that continues it. A ranking is the place of a node
-in an order by any fields, each ascending or descending.
+A position is the end of a page. A ranking is the place of a node in an order by any fields, each
+ascending or descending.
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
 
-from trails.errors import QueryError
-from trails.model.iris import digest_of
-from trails.model.nodes import Order, Selection
+from trails.model.nodes import Order, PageEnd
 from trails.model.types import TypeDescriptor
 from trails.views.nodes.conditions import Values
 from trails.views.nodes.rows import MISSING, encoder, escape
-
-
-class Cursor(msgspec.Struct, array_like=True, frozen=True):
-    """Where a page ended: the selection it belongs to, and the last key and node."""
-
-    selection: str
-    key: bytes
-    nid: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-def write_cursor(position: Cursor) -> str:
-    """As a page returns it."""
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(position)).decode().rstrip("=")
-
-
-def read_cursor(text: str | None, signature: str) -> Cursor | None:
-    """The inverse; a cursor of another selection is refused."""
-    if text is None:
-        return None
-    try:
-        padded = text + "=" * (-len(text) % 4)
-        position = msgspec.msgpack.decode(base64.urlsafe_b64decode(padded), type=Cursor)
-    except (TypeError, ValueError, msgspec.MsgspecError):
-        raise QueryError(
-            "this cursor can't be read; use one exactly as an earlier page returned it"
-        ) from None
-    if position.selection != signature:
-        raise QueryError(
-            "this cursor belongs to another selection; keep graph, type, conditions and order "
-            "the same from page to page"
-        )
-    return position
-
-
-def signature_of(graph: str, selection: Selection) -> str:
-    """What must stay the same from page to page: the graph, and what is selected of it."""
-    order = msgspec.to_builtins(selection.order)
-    return digest_of([graph, selection.type, order, repr(selection.where)])[:16]
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -72,7 +30,7 @@ class Scan(msgspec.Struct, frozen=True):
     """Whether the wanted order is that of the nodes, whatever slot is walked."""
 
     def full(self, key: bytes) -> bytes:
-        """The slot's key for the ordered field's own, which is what a cursor has."""
+        """The slot's key for the ordered field's own, which is what a position has."""
         return self.prefix + escape(key) if self.prefix else key
 
 
@@ -112,7 +70,7 @@ def keys_from(scan: Scan, span: tuple[bytes, bytes], place: tuple[bytes, int]) -
 
 
 def resume(
-    scan: Scan, position: Cursor | None, low: bytes, high: bytes
+    scan: Scan, position: PageEnd | None, low: bytes, high: bytes
 ) -> tuple[bytes, int] | None:
     """Where to go on in a span: its start, after the position, or None when it is behind."""
     start = (high, -1) if scan.descending else (low, -1)
@@ -120,20 +78,20 @@ def resume(
         return start
     if scan.by_node:
         # Of a walk over one key the node alone determines the place.
-        key = low if scan.sid else position.nid.to_bytes(9, "big")
+        key = low if scan.sid else position.node.to_bytes(9, "big")
     else:
         key = scan.full(position.key)
     if not scan.descending:
         if key >= high:
             return None
-        return (key, position.nid) if key >= low else start
+        return (key, position.node) if key >= low else start
     missing = scan.prefix + MISSING
     if key >= missing:
         # The walk is among the missing values, which come last: all others are behind.
-        return (key, position.nid) if low >= missing else None
+        return (key, position.node) if low >= missing else None
     if low >= missing or key >= high:
         return start
-    return (key, position.nid) if key >= low else None
+    return (key, position.node) if key >= low else None
 
 
 class Ranker:

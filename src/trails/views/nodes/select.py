@@ -20,9 +20,9 @@ from typing import Any, Final
 
 import msgspec
 
-from trails.errors import QueryError
+from trails.errors import QueryError, StaleError
 from trails.model.constraints import Coerce
-from trails.model.nodes import NodeState, Order, Selection
+from trails.model.nodes import NodeState, Order, PageEnd, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.conditions import (
@@ -39,15 +39,11 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import LayerSql
 from trails.views.nodes.rows import MISSING, encoder, escape, handle_key, slot_name
 from trails.views.nodes.scans import (
-    Cursor,
     Keys,
     Ranker,
     Scan,
     keys_from,
-    read_cursor,
     resume,
-    signature_of,
-    write_cursor,
 )
 
 _END: Final = b"\xff" * 9
@@ -65,10 +61,10 @@ _Read = Callable[[str, bytes], NodeState | None]
 
 
 class Found(msgspec.Struct, frozen=True):
-    """One page: nodes, and the cursor for those that follow."""
+    """One page: nodes, and where it ended if more follow."""
 
     rows: tuple[NodeState, ...]
-    next: str | None
+    next: PageEnd | None
 
 
 class _Filters(msgspec.Struct, frozen=True):
@@ -169,8 +165,12 @@ class Selector:
         """A page of nodes in order."""
         descriptor = self._descriptor(selection)
         tree = self._compiler.compile(selection.type, selection.where)
-        signature = signature_of(self._index.file.graph, selection)
-        position = read_cursor(selection.after, signature)
+        numbering, position = self._index.file.numbering, selection.after
+        if position is not None and position.numbering != numbering:
+            raise StaleError(
+                "the node index was built anew since this cursor was given; begin again without a "
+                "cursor"
+            )
         limit = selection.limit if selection.limit is not None else None
         wanted = None if limit is None else min(limit + selection.offset + 1, _MOST)
         if limit == 0:
@@ -183,15 +183,15 @@ class Selector:
         if not more or not page:
             return Found(rows, None)
         key = Ranker(descriptor, selection.order).key(rows[-1].values)
-        return Found(rows, write_cursor(Cursor(signature, key, page[-1][0])))
+        return Found(rows, PageEnd(key, page[-1][0], numbering))
 
     def by_handle(
         self, selection: Selection, type_name: str, after: str, limit: int, size: int
-    ) -> Found:
+    ) -> tuple[list[NodeState], str | None]:
         """Matching nodes of exactly one type of the selected family, in the order of handles.
 
         Looks at ``limit`` nodes that follow ``after``, or at fewer whose values have about ``size``
-        bytes; ``next`` is the last handle that it has looked at, None at the end.
+        bytes. With them comes the last handle that it has looked at, None at the end.
         """
         tree = self._compiler.compile(selection.type, selection.where)
         start, end = max(after, f"{type_name}/"), f"{type_name}0"  # "0" comes after "/"
@@ -213,7 +213,7 @@ class Selector:
                 if size <= 0:
                     break
         more = size <= 0 or looked_at == limit
-        return Found(tuple(found), last if more else None)
+        return found, last if more else None
 
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
@@ -246,7 +246,7 @@ class Selector:
         descriptor: TypeDescriptor,
         tree: CompiledCondition | None,
         order: Sequence[Order],
-        position: Cursor | None,
+        position: PageEnd | None,
         wanted: int | None,
         skip: int = 0,
     ) -> Iterator[_Picked]:
@@ -354,7 +354,7 @@ class Selector:
         self,
         scan: Scan,
         filters: _Filters,
-        position: Cursor | None,
+        position: PageEnd | None,
         wanted: int | None,
         within: int | None = None,
         skip: int = 0,
@@ -387,7 +387,7 @@ class Selector:
                 return
 
     def _short_walk(
-        self, scan: Scan, filters: _Filters, position: Cursor | None, wanted: int
+        self, scan: Scan, filters: _Filters, position: PageEnd | None, wanted: int
     ) -> list[_Picked] | None:
         """The page, where matches are so common that a short walk finds all of it."""
         page = list(self._walk(scan, filters, position, wanted, within=wanted * 6))
@@ -593,12 +593,12 @@ class Selector:
         tree: CompiledCondition | None,
         descriptor: TypeDescriptor,
         order: Sequence[Order],
-        position: Cursor | None,
+        position: PageEnd | None,
         wanted: int | None,
     ) -> Iterator[_Picked]:
         """Fetch, test and sort candidates."""
         rank = Ranker(descriptor, order)
-        after = None if position is None else rank.place(position.key, position.nid)
+        after = None if position is None else rank.place(position.key, position.node)
         read, test = self._read, None if tree is None else tree.test
 
         def matching() -> Iterator[tuple[tuple[object, ...], int, NodeState]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.folding import Folding, Refold
-from trails.engine.graph.text_fields import (
+from trails.engine.graph.texts.fields import (
     Key,
     Predicates,
     StatementScan,

@@ -2,7 +2,7 @@
 
 ``main`` has an index for each searched field (``field_index``). They follow a commit by marking
 the nodes that it touches; a thread indexes them when a field has many. Other branches and snapshots
-are differences from main's indexes (``text_overlays``).
+are differences from main's indexes (``overlays``).
 
 Neither a write nor a catch-up waits for an index; a search waits where it must. The manifest says
 how far the files are. It is written after them, so it may be behind them, and may be lost.
@@ -22,10 +22,10 @@ from time import monotonic
 from typing import Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import FieldIndex, Workplace
-from trails.engine.graph.text_fields import Key, Predicates, Text, TextField, by_predicate
-from trails.engine.graph.text_overlays import Overlays, is_flooded
-from trails.engine.graph.text_source import Texts, TextSource
+from trails.engine.graph.texts.field_index import FieldIndex, Workplace
+from trails.engine.graph.texts.fields import Key, Predicates, Text, TextField, by_predicate
+from trails.engine.graph.texts.overlays import Overlays, is_flooded
+from trails.engine.graph.texts.source import Texts, TextSource
 from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsError
 from trails.log.payloads import Payload
 from trails.log.storage import bytes_of, storage_errors

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.text_fields import Text, TextField
-from trails.engine.graph.text_source import Texts, TextSource, length_of
+from trails.engine.graph.texts.fields import Text, TextField
+from trails.engine.graph.texts.source import Texts, TextSource, length_of
 from trails.errors import CorruptionError, StorageError
 from trails.log.storage import storage_errors
 from trails.views.text.index import TextIndex

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.campaigns import sized
-from tests.engine.graph.test_text_indexes import (
+from tests.engine.graph.texts.test_indexes import (
     Memo,
     assert_right,
     copy_running,
@@ -31,7 +31,9 @@ from tests.engine.graph.test_text_indexes import (
     wait_for_thread,
 )
 
-from trails.engine.graph import field_index, text_indexes, text_overlays
+from trails.engine.graph.texts import field_index
+from trails.engine.graph.texts import indexes as text_indexes
+from trails.engine.graph.texts import overlays as text_overlays
 from trails.engine.history.branches import create_branch, delete_branch
 from trails.engine.history.merge import merge
 from trails.engine.upkeep.maintenance import cleanup

@@ -6,19 +6,24 @@ import os
 import random
 import shutil
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from trails import App, Node, node_type, predicate
-from trails.engine.graph import field_index, text_indexes, text_overlays
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import FieldIndex
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.open import find_loss, open_graph
+from trails.engine.graph.texts import field_index
+from trails.engine.graph.texts import indexes as text_indexes
+from trails.engine.graph.texts import overlays as text_overlays
+from trails.engine.graph.texts.field_index import FieldIndex
+from trails.engine.graph.texts.fields import Text, TextField
+from trails.engine.graph.texts.source import TextSource
 from trails.engine.history.branches import create_branch, delete_branch
 from trails.engine.history.merge import merge
 from trails.engine.session.context import GraphContext
@@ -28,6 +33,7 @@ from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import NotFoundError, StorageError
 from trails.model.history import MergeRequest
 from trails.model.results import ReadOnly
+from trails.views.nodes.index import NodeIndex
 from trails.views.text.index import IndexedText, TextIndex, digest, items
 from trails.views.text.manifest import MANIFEST, read_manifest
 
@@ -324,7 +330,7 @@ def test_another_analysis_makes_an_index_anew(
     wait_for_thread()
     before = {each.folder for each in _manifest(app).indexes}
     app.close()
-    from trails.engine.graph import text_fields
+    from trails.engine.graph.texts import fields as text_fields
 
     text_fields._known.clear()
     monkeypatch.setattr(text_fields.Analyzer, "version", "another")
@@ -515,6 +521,30 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     assert len(found(graph, graph.main, "Memo", "body")) == 8
     graph.close()
     assert read_manifest(folder / text_indexes.FOLDER).position.commit == last
+
+
+def test_closing_waits_for_the_thread_that_indexes(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the node index, of which no connection may be left, nor the file beside it."""
+    reading, pages = threading.Event(), TextSource.pages
+
+    def slow(nodes: NodeIndex, field: TextField) -> Iterator[Mapping[str, Text]]:
+        reading.set()
+        time.sleep(0.2)
+        yield from pages(nodes, field)
+
+    monkeypatch.setattr(TextSource, "pages", staticmethod(slow))
+    app = open_app(tmp_path / "p")
+    save(app, *codes(8))
+    folder, file = app.graph().folder, app.graph().main.nodes.file
+    assert folder is not None
+    assert reading.wait(10)
+    app.close()
+    assert not [each for each in threading.enumerate() if each.name == "trails-text"]
+    with pytest.raises(StorageError, match="the node index is closed"), file.reader():
+        pass
+    assert not list(folder.glob("*.db-*"))
 
 
 def test_a_log_that_lost_commits_is_searched_as_its_views_are(tmp_path: Path, small: None) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.worlds.projects import make_project
 
 from trails import App, Node, node_type, predicate
-from trails.engine.evidence import cursors
-from trails.engine.evidence.cursors import LIFETIME, Cursors, Holder, check_subject
+from trails.engine.graph import cursors
+from trails.engine.graph.cursors import LIFETIME, Cursors, Holder, check_subject
 from trails.errors import CursorError, StaleError
 
 COMMIT = "0123456789abcdef" * 2

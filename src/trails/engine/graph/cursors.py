@@ -29,6 +29,7 @@ from trails.engine.graph.graph import Graph
 from trails.errors import CursorError, StaleError
 from trails.files import replace_file
 from trails.model.iris import canonical
+from trails.model.nodes import PageEnd
 
 KEY_FILE: Final = "cursors.key"
 LIFETIME: Final = 24 * 3600
@@ -47,8 +48,20 @@ class SignedCursor(msgspec.Struct, frozen=True, array_like=True):
     """The state that is read."""
     subject: bytes
     """A digest of what is read: the record and field, or the selection."""
-    place: int | str
+    place: int | str | PageEnd
     """Where to go on: whatever the tool needs."""
+
+    @property
+    def offset(self) -> int:
+        """The place, of a tool whose places are numbers."""
+        assert isinstance(self.place, int)  # noqa: S101 - the signature is for that tool
+        return self.place
+
+    @property
+    def position(self) -> PageEnd:
+        """The place, of a tool that goes on in a selection."""
+        assert isinstance(self.place, PageEnd)  # noqa: S101 - the signature is for that tool
+        return self.place
 
     @property
     def commit_id(self) -> str:
@@ -71,7 +84,7 @@ class Cursors:
     def __init__(self, graph: Graph) -> None:
         self._key = _key_of(graph)
 
-    def sign(self, holder: Holder, commit: str, subject: object, place: int | str) -> str:
+    def sign(self, holder: Holder, commit: str, subject: object, place: int | str | PageEnd) -> str:
         """A cursor for a place of what is read at a commit."""
         expires = int(time()) + LIFETIME
         made = SignedCursor(expires, bytes.fromhex(commit), _digest(subject), place)
@@ -83,7 +96,7 @@ class Cursors:
         """What a cursor holds; refused unless it was signed for this holder, and is in time."""
         try:
             signed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        except ValueError:
+        except (TypeError, ValueError):  # a program may pass anything
             raise _invalid() from None
         payload, signature = signed[:-_SIGNATURE], signed[-_SIGNATURE:]
         # Decoding ignores characters outside the alphabet, and the last one has unused bits.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.field_index import (
+from trails.engine.graph.texts.field_index import (
     LONG_BYTES,
     SCANNED,
     FieldIndex,
@@ -24,8 +24,8 @@ from trails.engine.graph.field_index import (
     Workplace,
     complete,
 )
-from trails.engine.graph.text_fields import Key, TextField, Touch, by_predicate
-from trails.engine.graph.text_source import Texts, TextSource
+from trails.engine.graph.texts.fields import Key, TextField, Touch, by_predicate
+from trails.engine.graph.texts.source import Texts, TextSource
 from trails.views.text.index import TextIndex
 
 FAR: Final = 2 * SCANNED
