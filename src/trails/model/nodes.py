@@ -98,5 +98,9 @@ class Selection(msgspec.Struct, frozen=True):
     """Where an earlier page ended."""
 
 
-Metric = Literal["cosine", "dot", "euclidean"]
-"""How vectors are compared: by direction, by product, or by distance."""
+class Near(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A vector, or a text that the project's function makes one of, to be near to in a field."""
+
+    field: str
+    vector: tuple[float, ...] | None = None
+    text: str | None = None
