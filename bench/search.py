@@ -21,7 +21,7 @@ from trails.views.text.analysis import Analyzer
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import parse
 from trails.views.text.index import TextIndex
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 from trails.views.text.ranking import Source, rank
 
 HITS: Final = 10
@@ -141,8 +141,9 @@ def _searches(
 def _ask(index: TextIndex, text: str, held: dict[str, str]) -> None:
     query = parse(text)
     corpus = Corpus(index, {})
+    finder = Finder(query, corpus.analyzer, "title")
     for record in rank(query, [Source(corpus, "title", held.get)], HITS).records:
-        if not find(query, held[record.handle], corpus.analyzer, "title", _PROVEN):
+        if not finder.find(held[record.handle], _PROVEN):
             raise AssertionError(f"{record.handle} is not proven for {text!r}")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import MOST_CLAUSES, Clause, parse
-from trails.views.text.matching import find, find_nth, within
+from trails.views.text.matching import Finder, within
 
 PLAIN = Analyzer()
 ENGLISH = Analyzer("english")
@@ -41,7 +41,7 @@ TEXT = "The Boundary-Layer flow, boundary laYer. Hydraulics REQ-12; Müller’s 
 )
 def test_matches_are_located(query, matches):
     """Each form of the grammar is found where it is, as it is written there."""
-    found = find(parse(query, {"title", "body"}), TEXT, PLAIN, "body")
+    found = Finder(parse(query, {"title", "body"}), PLAIN, "body").find(TEXT)
     assert [TEXT[match.start : match.end] for match in found] == matches
 
 
@@ -49,23 +49,17 @@ def test_stems_are_located():
     """In a field with a language, the forms of a word are found, and prefixes of any of them."""
     text = "Boundaries of running systems"
     for query in ("boundary", "bounda*", "boundarie*", "boundary*", '"boundary run"'):
-        assert find(parse(query), text, ENGLISH), query
-    assert find(parse("the of"), text, ENGLISH) == []
+        assert Finder(parse(query), ENGLISH).find(text), query
+    assert Finder(parse("the of"), ENGLISH).find(text) == []
 
 
 def test_bounded_forms_agree():
-    """The first matches, and the n-th one, are those of the whole list."""
+    """The first matches are those of the whole list."""
     text = "flow and more flow, then no flow; " * 3000
     query = parse("flow")
-    every = find(query, text, PLAIN)
+    every = Finder(query, PLAIN).find(text)
     assert len(every) == 9000
-    assert find(query, text, PLAIN, limit=5) == every[:5]
-    assert [find_nth(query, text, PLAIN, n) for n in (0, 4000, 8999, 9000)] == [
-        every[0],
-        every[4000],
-        every[8999],
-        None,
-    ]
+    assert Finder(query, PLAIN).find(text, 5) == every[:5]
 
 
 @pytest.mark.parametrize("filler", ["x ", "… ", "東", "é-", "\x00"], ids=ascii)
@@ -74,7 +68,7 @@ def test_a_phrase_is_found_wherever_a_long_text_is_cut(filler):
     for size in (4090, 4096, 36_860, 120_000):
         gap = filler if filler in {"x ", "東", "é-"} else filler * size
         text = f"{filler * size} heat {'' if filler in {'x ', '東', 'é-'} else gap} flux end"
-        (match,) = find(parse('"heat flux"'), text, PLAIN)
+        (match,) = Finder(parse('"heat flux"'), PLAIN).find(text)
         assert text[match.start :].startswith("heat")
         assert text[: match.end].endswith("flux")
 
@@ -124,12 +118,28 @@ def test_any_text_is_a_query(query, text):
     """No query fails, and matches are in range, in order and apart."""
     for analyzer in (PLAIN, ENGLISH):
         last = 0
-        found = find(parse(query, {"b", "Z9"}), text, analyzer)
-        padded = find(parse(query, {"b", "Z9"}), text + " " * 5000, analyzer)
+        found = Finder(parse(query, {"b", "Z9"}), analyzer).find(text)
+        padded = Finder(parse(query, {"b", "Z9"}), analyzer).find(text + " " * 5000)
         assert found == padded  # a long text is read in another way
         for start, end in found:
             assert last <= start < end <= len(text)
             last = end
+
+
+ASCII = st.lists(
+    st.text("aAb9", max_size=4) | st.sampled_from(["_", "-", " ", "a" * 100, "b" * 101, "9" * 250]),
+    max_size=12,
+).map("".join)
+
+
+@given(text=ASCII, data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_words_of_ascii_are_found_where_any_words_are(text, data):
+    """They are looked for without analysing the text, which gives the same."""
+    words = PLAIN.words(text)[:20]
+    query = parse(" ".join(data.draw(st.lists(st.sampled_from([*words, "a", "ab"]), max_size=3))))
+    finder = Finder(query, PLAIN)
+    assert finder.find(text) == list(finder.matches(text))
 
 
 @given(first=st.text("abc", max_size=6), second=st.text("abc", max_size=6))
@@ -147,6 +157,6 @@ def test_long_texts_take_linear_time():
         for size in (20_000, 200_000):
             text = part * (size // len(part))
             begun = time.process_time()
-            find(parse('"text words" tex* 京東'), text, PLAIN)
+            Finder(parse('"text words" tex* 京東'), PLAIN).find(text)
             times.append(time.process_time() - begun)
         assert times[1] < 60 * max(times[0], 0.005), part

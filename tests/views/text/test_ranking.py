@@ -13,7 +13,7 @@ from trails.views.text.analysis import Analyzer
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import parse
 from trails.views.text.index import TextIndex
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 from trails.views.text.ranking import Source, rank
 
 PLAIN = Analyzer()
@@ -147,13 +147,13 @@ def test_what_is_found_can_be_proven(query, texts, overlay):
     for record in records:
         held = seen[record.handle]
         text = held if isinstance(held, str) else held[record.found[0].item]
-        assert find(query, text, PLAIN)
+        assert Finder(query, PLAIN).find(text)
     if not query.excluded and not any(clause.quoted for g in query.groups for clause in g):
         expected = {
             handle
             for handle, held in seen.items()
             for text in ((held,) if isinstance(held, str) else held or ())
-            if find(query, text, PLAIN)
+            if Finder(query, PLAIN).find(text)
         }
         assert {record.handle for record in records} == expected
 
@@ -219,7 +219,7 @@ def test_any_part_of_a_text_finds_it(texts, data):
         records = rank(query, [one], 10).records
         assert f"N/{number}" in {record.handle for record in records}, query
         for record in records:
-            assert find(query, texts[int(record.handle[2:])], PLAIN)
+            assert Finder(query, PLAIN).find(texts[int(record.handle[2:])])
 
 
 WORD = st.text("abcé東", min_size=3, max_size=5)
@@ -232,7 +232,7 @@ def test_distance_means_the_same_to_index_and_proof(words, query, distance):
     asked = parse(f"{query}~{distance}")
     one = source({f"N/{n}": word for n, word in enumerate(words)})
     records = rank(asked, [one], 100).records
-    expected = {f"N/{n}" for n, word in enumerate(words) if find(asked, word, PLAIN)}
+    expected = {f"N/{n}" for n, word in enumerate(words) if Finder(asked, PLAIN).find(word)}
     assert {record.handle for record in records} == expected
 
 

@@ -16,6 +16,7 @@ import msgspec
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import (
     Record,
+    Titles,
     check_type,
     open_place,
     place_name,
@@ -36,14 +37,14 @@ from trails.errors import CorruptionError, FieldError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
-from trails.model.nodes import Metric, NodeState, PageEnd, Selection
+from trails.model.nodes import Near, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import TextQuery, parse
 from trails.views.text.index import TextIndex, Texts
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 from trails.views.text.ranking import Ranked, Source, rank
 
 SEARCH: Final = "search"
@@ -59,14 +60,6 @@ _TRIES: Final = 3
 _PAGE: Final = 1_000
 _FUSED: Final = 100
 """Records of each ranking that are joined, at least."""
-
-
-class Near(msgspec.Struct, frozen=True):
-    """A vector, for records that are near to it in a field."""
-
-    field: str
-    vector: tuple[float, ...]
-    metric: Metric = "cosine"
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -181,6 +174,8 @@ class _Search:
         self._schema = ctx.kg.schema
         self._commit = ctx.checkout.head.commit
         self._moved = False
+        self._titles = Titles(self._schema)
+        self._finders: dict[tuple[str, str], Finder] = {}
 
     def page(self, start: int) -> SearchPage | None:
         """The hits from a place on; None if the branch has moved, or an index was damaged."""
@@ -226,9 +221,9 @@ class _Search:
         for name in request.types:
             select = request.select or (lambda _, type_name: Selection(type_name))
             selection = select(self._schema, name)
-            most = min(depth, DEEPEST)
-            found += kg.nearest(selection, near.field, near.vector, most, near.metric)
-        self._moved = self._moved or kg.head.commit != self._commit
+            some, commit = kg.nearest_with_commit(selection, near, min(depth, DEEPEST))
+            self._moved = self._moved or commit != self._commit
+            found += some
         scores = {state.handle: score for state, score in found}
         handles = sorted(scores, key=lambda each: (-scores[each], each))
         if not request.query:
@@ -348,12 +343,21 @@ class _Search:
             id=record.uri,
             iri=self._ctx.kg.iri(state.handle),
             type=state.type,
-            title=record.title,
+            title=self._titles.of(state),
             score=round(ranked.score, 6),
             evidence=tuple(evidence),
             related=ranked.related,
             near=not ranked.found,
         )
+
+    def _finder(self, query: TextQuery, field: _Field) -> Finder:
+        """What locates the matches in the texts of a field; made once for all hits."""
+        key = field.searched.key
+        found = self._finders.get(key)
+        if found is None:
+            found = Finder(query, field.corpus.analyzer, field.searched.field)
+            self._finders[key] = found
+        return found
 
     def _evidence(
         self, query: TextQuery, record: Record, field: _Field, at: FieldPath
@@ -361,7 +365,7 @@ class _Search:
         """The window that proves a hit on the text itself; None if it does not match there."""
         found = text_of(record, at)
         text = found.text[:]
-        matches = find(query, text, field.corpus.analyzer, at.field, _MOST_SPANS)
+        matches = self._finder(query, field).find(text, _MOST_SPANS)
         if not matches:
             return None
         spans = [Span(each.start, each.end) for each in matches]

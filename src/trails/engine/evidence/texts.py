@@ -29,7 +29,7 @@ from trails.model.values.json_values import Json, JsonError
 from trails.views.nodes.long_texts import StoredText
 from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import parse
-from trails.views.text.matching import find
+from trails.views.text.matching import Finder
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -171,32 +171,26 @@ def plain_value(value_type: ValueType, value: object, place: ReadPoint = HERE) -
 class Matcher(msgspec.Struct, frozen=True, eq=False):
     """Finds a query in the texts of one field."""
 
-    query: str
-    field: str
-    analyzer: Analyzer
+    finder: Finder
 
     def nth(self, text: str, number: int) -> tuple[list[Span], bool]:
         """The matches up to a number, from 1, and whether there are more."""
-        found = [Span(*each) for each in self._found(text, number + 1)]
+        found = [Span(*each) for each in self.finder.find(text, number + 1)]
         return found[:number], len(found) > number
 
     def in_window(self, text: Sliceable, window: Window) -> tuple[Span, ...]:
         """The matches in a window, found by looking at it and a little around it."""
         start = max(0, window.start - _AROUND)
         near = text[start : window.end + _AROUND]
-        found = (Span(each[0] + start, each[1] + start) for each in self._found(near, None))
+        found = (Span(each.start + start, each.end + start) for each in self.finder.find(near))
         return tuple(each for each in found if each.start < window.end and each.end > window.start)
-
-    def _found(self, text: str, limit: int | None) -> list[tuple[int, int]]:
-        query = parse(self.query, (self.field,))
-        found = find(query, text, self.analyzer, self.field, limit)
-        return [(each.start, each.end) for each in found]
 
 
 def matcher_of(record: Record, field: str, query: str) -> Matcher:
     """A matcher with the analysis of the field's text index, or with the default one."""
     known = text_fields(record.ctx.kg.schema, record.ctx.names).get((record.state.type, field))
-    return Matcher(query, field, _default() if known is None else known.analyzer)
+    analyzer = _default() if known is None else known.analyzer
+    return Matcher(Finder(parse(query, (field,)), analyzer, field))
 
 
 @lru_cache(1)

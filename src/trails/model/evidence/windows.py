@@ -159,12 +159,14 @@ def window_around(
     A match that is longer is shown from its start. ``matches`` are the ones to give offsets
     of; None: this one alone.
     """
+    shown = (span,) if matches is None else matches
+    if len(text) <= max_chars:
+        return _window(text, 0, len(text), digest, shown)
     begin, spare = boundary_before(text, span.start), max_chars - (span.end - span.start)
     if spare > 0:
         total = len(text)
         after = min(total - span.end, max(spare - spare // 2, spare - span.start))
         begin = min(begin, boundary_after(text, span.start - (spare - after)))
-    shown = (span,) if matches is None else matches
     return window_at(text, begin, max_chars, digest=digest, matches=shown)
 
 

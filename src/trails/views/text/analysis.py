@@ -251,6 +251,11 @@ class Piece:
         return spans
 
 
+def has_long_run(text: str) -> bool:
+    """Whether there may be a word that is longer than any that is indexed, so that it is cut."""
+    return len(text) > LONGEST and max(map(len, text.split()), default=0) > LONGEST
+
+
 def _split(text: str) -> list[str]:
     """The folded words of a text."""
     if not text.isascii():

@@ -11,9 +11,7 @@ computed here, from term frequencies and lengths, with the formula for texts of 
 
 from __future__ import annotations
 
-import math
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
@@ -25,10 +23,9 @@ from trails.views.text.grammar import Leaf
 from trails.views.text.index import TextIndex, Texts, count, guard, number_in, order
 from trails.views.text.matching import frequencies
 from trails.views.text.overlay import Replaced, overlay_of
+from trails.views.text.scoring import CLOSE, K1, decode, idf
+from trails.views.text.scoring import score as score_of
 
-K1: Final = 1.2
-B: Final = 0.75
-"""BM25 as tantivy has it, so that its candidates are those that win here."""
 FUZZY_SCORE: Final = 1.0
 """What a word that differs in a letter is worth; less than most words that are right."""
 MOST_TIES: Final = 4096
@@ -38,21 +35,8 @@ LARGE: Final = 65_536
 _MARGIN: Final = 64
 _SMALL: Final = 256
 """So many hits may be left out because an overlay replaces them."""
-_CLOSE: Final = 1e-5
-"""Scores of tantivy, in single precision, that may be equal."""
 _FREQUENCY: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "freq,')
 _AVERAGE: Final = re.compile(r'"value": ([0-9.e+]+),\s+"description": "avgdl,')
-
-
-def _lengths() -> list[int]:
-    """The lengths of texts that tantivy tells apart, in one byte: exact up to 40 words."""
-    return [
-        code if code < 40 else 24 + ((code - 24 & 7 | 8) << (code - 24 >> 3) - 1)
-        for code in range(256)
-    ]
-
-
-_LENGTHS: Final = _lengths()
 
 
 Hit = tuple[float, tantivy.DocAddress]
@@ -112,7 +96,8 @@ class Corpus:
         return found
 
     def _values(self, field: str, addresses: list[tantivy.DocAddress]) -> list[int]:
-        return [int(value or 0) for value in self._searcher.fast_field_values(field, addresses)]
+        # Every document has both fields, and both are whole numbers.
+        return self._searcher.fast_field_values(field, addresses)  # type: ignore[return-value]
 
     @property
     def average(self) -> float:
@@ -231,7 +216,7 @@ class Corpus:
         if self._state.stored_average is None:
             self._state.stored_average = self._explained_average(hit, weights)
         stored = self._state.stored_average
-        return min(0.5, _CLOSE + 2 * abs(self.average / stored - 1)) if stored else _CLOSE
+        return min(0.5, CLOSE + 2 * abs(self.average / stored - 1)) if stored else CLOSE
 
     def _explained_average(self, hit: Hit, weights: Mapping[Leaf, float]) -> float | None:
         for leaf in weights:
@@ -248,18 +233,15 @@ class Corpus:
     ) -> list[Candidate]:
         """The best of these hits, by their exact scores."""
         addresses = [address for _, address in hits]
-        # Texts of one length that tantivy gives the same score have the same frequencies.
-        alike: dict[tuple[float, int], list[int]] = {}
         lengths = self._values("length", addresses)
-        for place, (hit, length) in enumerate(zip(hits, lengths, strict=True)):
-            alike.setdefault((hit[0], length), []).append(place)
+        # Texts of one length that tantivy gives the same score have the same frequencies.
+        keys = [(hit[0], length) for hit, length in zip(hits, lengths, strict=True)]
+        exact = self._exact(dict(zip(keys, addresses, strict=True)), weights)
         orders = self._values("order", addresses)
-        counted = self._frequencies([addresses[places[0]] for places in alike.values()], weights)
-        ordered: list[tuple[float, int, int]] = []
-        for ((_, length), places), held in zip(alike.items(), counted, strict=True):
-            score = _score(weights, held, length, self.average)
-            ordered += [(-score, orders[place], place) for place in places]
-        ordered.sort()
+        ordered = sorted(
+            (-exact[key], order, place)
+            for place, (key, order) in enumerate(zip(keys, orders, strict=True))
+        )
         found: list[Candidate] = []
         for score, _, place in ordered:
             entry = self.index.entry(self._searcher, addresses[place])
@@ -269,11 +251,31 @@ class Corpus:
                     break
         return found
 
+    def _exact(
+        self, given: Mapping[tuple[float, int], tantivy.DocAddress], weights: Mapping[Leaf, float]
+    ) -> dict[tuple[float, int], float]:
+        """The exact scores of texts with these scores and lengths."""
+        average, stored = self.average, self._state.stored_average
+        found: dict[tuple[float, int], float] = {}
+        asked: list[tuple[float, int]] = []
+        for key in given:
+            held = None if stored is None else decode(key[0], weights, key[1], stored)
+            if held is None:
+                asked.append(key)
+            else:
+                found[key] = score_of(weights, held, key[1], average)
+        counted = self._frequencies([given[key] for key in asked], weights)
+        for key, held in zip(asked, counted, strict=True):
+            found[key] = score_of(weights, held, key[1], average)
+        return found
+
     def _frequencies(
         self, addresses: list[tantivy.DocAddress], weights: Mapping[Leaf, float]
     ) -> list[dict[Leaf, float]]:
-        """How often each leaf is in these texts."""
+        """How often each leaf is in these texts, as tantivy explains it."""
         found: list[dict[Leaf, float]] = [{} for _ in addresses]
+        if not addresses:
+            return found
         for leaf in weights:
             if leaf.distance:
                 for place in self._within(leaf, addresses):
@@ -328,7 +330,7 @@ class Corpus:
                 continue
             held = {leaf: counts[leaf] for leaf in plan.weights if leaf in counts}
             if held:
-                score = _score(plan.weights, held, len(document.words), average)
+                score = score_of(plan.weights, held, len(document.words), average)
                 found.append(Candidate(handle, item, score))
         return found
 
@@ -394,26 +396,10 @@ class Corpus:
         return Query.phrase_query(schema, "words", list(leaf.terms))
 
 
-def idf(count: int, documents: int) -> float:
-    """How much a word says that so many of the texts have."""
-    return math.log(1 + (documents - count + 0.5) / (count + 0.5))
-
-
 def rank_key(candidate: Candidate) -> tuple[float, int, str, int]:
     """Best first, and a total order among equals."""
     handle, item, score = candidate
     return -score, order(handle, item), handle, item
-
-
-def _score(
-    weights: Mapping[Leaf, float], held: Mapping[Leaf, float], length: int, average: float
-) -> float:
-    known = _LENGTHS[bisect_right(_LENGTHS, length) - 1]
-    saturation = K1 * (1 - B + B * known / average)
-    return sum(
-        weights[leaf] if leaf.distance else weights[leaf] * count / (count + saturation)
-        for leaf, count in held.items()
-    )
 
 
 def _unscored(query: Query) -> Query:

@@ -57,6 +57,11 @@ class Leaf(msgspec.Struct, frozen=True, cache_hash=True):
     bonus: bool = False
     """Whether its parts are leaves too, so that the whole only counts for their order."""
 
+    @property
+    def is_word(self) -> bool:
+        """Whether it is one word, as it is."""
+        return len(self.terms) == 1 and not self.prefix and not self.distance
+
 
 class Clause(msgspec.Struct, frozen=True, cache_hash=True):
     """One part of a query, as it was written."""

@@ -8,12 +8,11 @@ no more of it is read than the matches that are asked for need. Offsets count co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from trails.views.text.analysis import FIRST_PIECE, Analyzer, Piece
+from trails.views.text.analysis import FIRST_PIECE, Analyzer, Piece, has_long_run
 from trails.views.text.grammar import Leaf, TextQuery
 
 
@@ -22,30 +21,6 @@ class Match(NamedTuple):
 
     start: int
     end: int
-
-
-def find(
-    query: TextQuery,
-    text: str,
-    analyzer: Analyzer,
-    field: str | None = None,
-    limit: int | None = None,
-) -> list[Match]:
-    """The matches in the text of a field, in their order; the first ``limit`` if it is given.
-
-    Matches that overlap are one. What the query excludes is not looked for.
-    """
-    finder = _finder(query, analyzer, field)
-    if len(text) <= FIRST_PIECE:
-        return finder.short(text)[:limit]
-    return list(islice(finder.matches(text), limit))
-
-
-def find_nth(
-    query: TextQuery, text: str, analyzer: Analyzer, n: int, field: str | None = None
-) -> Match | None:
-    """The match number ``n``, from zero."""
-    return next(islice(_finder(query, analyzer, field).matches(text), n, None), None)
 
 
 def query_leaves(query: TextQuery, analyzer: Analyzer, field: str | None) -> list[Leaf]:
@@ -61,20 +36,28 @@ def query_leaves(query: TextQuery, analyzer: Analyzer, field: str | None) -> lis
     )
 
 
-@lru_cache(maxsize=64)  # the hits of a search are proven one after the other
-def _finder(query: TextQuery, analyzer: Analyzer, field: str | None) -> Finder:
-    return Finder(query_leaves(query, analyzer, field), analyzer)
-
-
 class Finder:
-    """Looks for leaves in texts that have one analyzer."""
+    """Looks for a query in the texts of a field. What the query excludes is not looked for."""
 
-    def __init__(self, leaves: Sequence[Leaf], analyzer: Analyzer) -> None:
+    def __init__(self, query: TextQuery, analyzer: Analyzer, field: str | None = None) -> None:
+        leaves = query_leaves(query, analyzer, field)
         self._analyzer = analyzer
         self._ending = _Ending(leaves)
         self._longest = max((len(leaf.terms) for leaf in leaves), default=1)
+        self._words: list[str] | None = None
+        """What to look for in ASCII, if that is words as they are."""
+        if analyzer.language is None and all(leaf.is_word for leaf in leaves):
+            self._words = [leaf.terms[0] for leaf in leaves]
 
-    def short(self, text: str) -> list[Match]:
+    def find(self, text: str, limit: int | None = None) -> list[Match]:
+        """The matches in their order; those that overlap are one. The first ``limit`` if given."""
+        if len(text) > FIRST_PIECE:
+            return list(islice(self.matches(text), limit))
+        if self._words is not None and text.isascii() and not has_long_run(text):
+            return sorted(_whole_words(self._words, text.lower()))[:limit]
+        return self._short(text)[:limit]
+
+    def _short(self, text: str) -> list[Match]:
         """The matches in a text of one piece: the same as ``matches``, in less time."""
         found: list[Match] = []
         for start, end in self._found(Piece(self._analyzer, 0, len(text), text)):
@@ -110,6 +93,17 @@ class Finder:
         spans = piece.spans()
         found = [(spans[index + 1 - len(leaf.terms)][0], spans[index][1]) for index, leaf in ends]
         return sorted(span for span in found if span[0] < piece.end)
+
+
+def _whole_words(words: Iterable[str], text: str) -> Iterator[Match]:
+    """Where these words are in a folded text of ASCII; no two of them overlap."""
+    for word in words:
+        start = text.find(word)
+        while start >= 0:
+            end = start + len(word)
+            if not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum()):
+                yield Match(start, end)
+            start = text.find(word, end)
 
 
 def frequencies(leaves: Sequence[Leaf], words: Sequence[str]) -> Counter[Leaf]:

@@ -18,9 +18,10 @@ from typing import Final
 
 import msgspec
 
-from trails.views.text.corpus import FUZZY_SCORE, K1, Candidate, Corpus, Plan, idf
+from trails.views.text.corpus import FUZZY_SCORE, Candidate, Corpus, Plan
 from trails.views.text.grammar import Clause, Leaf, TextQuery, required
 from trails.views.text.index import Texts, items, order
+from trails.views.text.scoring import K1, idf
 
 MOST_LEAVES: Final = 128
 """Words and phrases that are looked for in the texts of one field."""
@@ -257,7 +258,8 @@ class _Search:
             if len(candidates) == wanted:
                 rest[source.kind] = rest.get(source.kind, 0.0) + candidates[-1].score
             _collect(found, place, candidates)
-            kinds.update((each.handle, source.kind) for each in candidates)
+            if len(plans) > 1:
+                kinds.update((each.handle, source.kind) for each in candidates)
         if len(plans) > 1:
             for place, source in enumerate(self._sources):
                 missing = frozenset(
