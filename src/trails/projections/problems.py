@@ -79,6 +79,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "disconnected": ProblemType(
         "Incomplete body", "The connection ended before the whole body was sent. Send it again."
     ),
+    "embedding": ProblemType(
+        "No embedding",
+        "The project's function for embeddings failed or was too slow. Search by words, or try "
+        "again.",
+    ),
     "forbidden": ProblemType(
         "Forbidden",
         "The request needs data that you cannot read or change, or its Host or Origin is not "
