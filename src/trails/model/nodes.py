@@ -14,8 +14,11 @@ import msgspec
 
 from trails.model.iris import decode_id, encode_id
 
-MAX_NODE: Final = 8_000_000
-"""The most bytes that the values of a node may take, each in its longest form."""
+MAX_NODE: Final = 16_000_000
+"""The most bytes that the values of a node may take, each in its longest form.
+
+The RDF parser takes no token of more than 16 MiB, so a longer value could not be loaded again.
+"""
 LARGE_NODE: Final = MAX_NODE // 6
 """Bytes of JSON below which no form can exceed ``MAX_NODE``."""
 
