@@ -22,8 +22,8 @@ from trails.request.pipeline import Kernel
 
 SENTENCE: Final = "Zażółć gęślą jaźń 漢字 👩‍🚀, "
 SHORT: Final = 10_000
-LONG: Final = 7_800_000
-"""Bytes in UTF-8: nearly as much as a node may hold."""
+LONG: Final = 10_000_000
+"""Bytes in UTF-8."""
 LENGTH: Final = 2_000
 TIMES: Final = 3.0
 

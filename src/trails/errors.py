@@ -14,6 +14,7 @@
     │   └── StaleError          one that has expired, or whose state of the graph is gone
     ├── LimitError              a text or file that asks for more than the sandbox allows
     ├── BusyError               a query that waited too long for a worker; try again
+    ├── EmbeddingError          the project's function for embeddings failed or was too slow
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a wrong way
@@ -180,6 +181,12 @@ class BusyError(TrailsError):
     """All workers were busy for as long as a query waits; try again."""
 
     code = "busy"
+
+
+class EmbeddingError(TrailsError):
+    """The project's function for embeddings failed, was too slow, or gave something else."""
+
+    code = "embedding"
 
 
 class UnavailableError(TrailsError):

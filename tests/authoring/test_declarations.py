@@ -497,6 +497,8 @@ WRONG_FIELDS: dict[str, tuple[object, object, str]] = {
     "unknown language": (str, predicate(search=True, language="englisch"), "'english'"),
     "language of no search": (str, predicate(language="english"), "needs search=True"),
     "stop words of no language": (str, predicate(search=True, stop_words=False), "a language"),
+    "metric of a text": (str, predicate(metric="cosine"), "belongs to Vector fields"),
+    "unknown metric": (Vector(2), predicate(metric="near"), "use one of cosine, dot, euclidean"),
     "lengths crossed": (str, predicate(min_length=3, max_length=2), "no legal length"),
     "negative length": (str, predicate(min_length=-1), "no legal length"),
     "length no number": (str, predicate(min_length="3"), "whole number"),

@@ -133,7 +133,13 @@ ITEM = {
             "trails:node_type": "Item",
             "description": "What it is part of. An existing Item: its IRI, 'Item/id' or key.",
         },
-        "spot": {"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2},
+        "spot": {
+            "type": "array",
+            "items": NUMBER,
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "Nearest neighbours (near) are found by cosine.",
+        },
     },
 }
 

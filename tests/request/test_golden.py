@@ -108,6 +108,7 @@ STORED: Final[Said] = {
     "code": {"key": True, "iri": "https://schema.org/sku"},
     "title": {"unique": True, "label": True, "search": True, "iri": "https://schema.org/name"},
     "owner": {"iri": "https://schema.org/owner"},
+    "vector": {"metric": "dot"},
 }
 """Arguments that mean something for what is stored only."""
 SEARCHED: Final[Mapping[str, object]] = {"language": "german", "stop_words": False}

@@ -15,10 +15,11 @@ from typing import Self
 
 import msgspec
 
-from trails.app.modules import load_module, queries_folder
+from trails.app.modules import load_embedder, load_module, queries_folder
 from trails.app.ownership import Ownership, prepare_data
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
 from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
+from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import Versions
@@ -93,6 +94,7 @@ class App:
         self.quarantined: dict[str, TrailsError] = {}
         """Graphs that are not served, each with the reason."""
         self._services: dict[str, GraphService] = {}
+        self._embedders: dict[str, Embedder] = {}
         self._cells: dict[str, RegistryCell] = {}
         self.policies = ProjectPolicies(folder, self.settings, self._declared_now)
         """Decides what an actor may do."""
@@ -105,6 +107,8 @@ class App:
                 prepare_data(folder / DATA_FOLDER, progress)
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
+                if folder is None:
+                    self._embed(graph, None)
             given = collect((*declarations, *types, *capabilities))
             if given:
                 self._register(given, next(iter(self.settings.graphs)))
@@ -169,7 +173,9 @@ class App:
     def _open_graph(self, graph: str, *, strict: bool) -> None:
         """Register what a graph declares, or quarantine it."""
         try:
-            found = self._collect(graph)
+            module = self._module(graph)
+            self._embed(graph, module)
+            found = collect(()) if module is None else discover(module)
             declared = _registry_of(found)
             self._register(found, graph, self.stored_queries(graph, declared.schema))
             self.policies.judge(graph)
@@ -187,10 +193,22 @@ class App:
             reason.__cause__ = reason.__context__ = None
             self.quarantined[graph] = reason.with_traceback(None)
 
-    def _collect(self, graph: str) -> Declarations:
+    def _module(self, graph: str) -> ModuleType | None:
         if self.folder is None:
-            return collect(())
-        return discover(load_module(self.folder, self.settings.graphs[graph].app, graph))
+            return None
+        return load_module(self.folder, self.settings.graphs[graph].app, graph)
+
+    def _embed(self, graph: str, module: ModuleType | None) -> None:
+        """Use the function for embeddings that the settings name."""
+        given = self.settings.graphs[graph]
+        if given.embeddings is not None:
+            self._embedders[graph] = load_embedder(
+                self.folder, given.embeddings, graph, module, given.app
+            )
+
+    def _collect(self, graph: str) -> Declarations:
+        module = self._module(graph)
+        return collect(()) if module is None else discover(module)
 
     def stored_queries(self, graph: str, schema: Schema) -> tuple[StoredQuery, ...]:
         """Return the queries in a graph's folder, checked against some types."""
@@ -277,6 +295,7 @@ class App:
         if found is None:
             folder = None if self.folder is None else self.folder / DATA_FOLDER / GRAPHS / graph
             opened = self._open_files(graph, folder)
+            opened.embedder = self._embedders.get(graph)
             found = self._services[graph] = GraphService(
                 opened,
                 self._cells[graph],

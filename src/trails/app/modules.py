@@ -6,13 +6,18 @@ trace and without texts that may contain a secret. No data is opened here.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import inspect
 import sys
+from contextlib import suppress
+from inspect import iscoroutinefunction
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 
-from trails.app.settings import Settings
+from trails.app.settings import Embeddings, Settings
+from trails.engine.graph.embeddings import Embedder
 from trails.engine.sparql.stored_queries import read_queries
 from trails.errors import DeclarationError, SettingsError, TrailsError
 from trails.model.iris import Names
@@ -68,6 +73,55 @@ def _explain(error: BaseException, file: str, path: Path) -> str:
         detail += f": {error}"
     where = file if line is None else f"{file}:{line}"
     return f"{where} can't be imported: {detail}"
+
+
+def load_embedder(
+    folder: Path | None, given: Embeddings, graph: str, app: ModuleType | None, file: str
+) -> Embedder:
+    """Return the function that the settings name; ``app`` is the module of the graph's ``file``.
+
+    It is looked for, not called: loading a model may take long.
+    """
+    setting = f'[graphs.{graph}.embeddings] function = "{given.function[:100]}"'
+    name, colon, attribute = given.function.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*name.split("."), attribute)):
+        raise SettingsError(f'{setting} is not a function; write "module:name", like "app:embed"')
+    if app is not None and name.replace(".", "/") + ".py" == file:
+        module = app
+    else:
+        module = _import(folder, name, setting)
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        there = "is not a function" if hasattr(module, attribute) else "does not exist"
+        raise SettingsError(f"{setting}: {attribute} {there} in {name}; define it there")
+    if iscoroutinefunction(found):
+        raise SettingsError(
+            f"{setting}: {attribute} must be a plain function, not async: it runs in a thread"
+        )
+    with suppress(ValueError):  # some functions written in C have no signature
+        try:
+            inspect.signature(found).bind([""])
+        except TypeError:
+            message = f"{setting}: {attribute} must take one argument, a list of texts"
+            raise SettingsError(message) from None
+    return Embedder(given.function, found, given.seconds)
+
+
+def _import(folder: Path | None, name: str, setting: str) -> ModuleType:
+    paths = [] if folder is None else [str(folder)]
+    sys.path[:0] = paths
+    try:
+        return importlib.import_module(name)
+    except BaseException as error:
+        if not isinstance(error, Exception | SystemExit):
+            raise
+        # Other messages may contain values that must not be shown.
+        said = f": {error}" if isinstance(error, _SAFE_MESSAGES) else ""
+        message = f"{setting}: {name} can't be imported: {type(error).__name__}{said}"
+        raise SettingsError(message) from error
+    finally:
+        for path in paths:
+            sys.path.remove(path)
 
 
 def queries_folder(folder: Path, given: str, graph: str) -> Path:

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, cast
 import msgspec
 from msgspec import inspect
 
+from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
 from trails.model.names import check_base_iri, check_project_name, suggest
@@ -213,6 +214,15 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds per minute that its long writes may block other writers."""
 
 
+class Embeddings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>.embeddings]``: the function that makes vectors of texts."""
+
+    function: str
+    """``module:name`` of a function from a list of texts to their vectors."""
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = SECONDS
+    """How long one call may take."""
+
+
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     app: str = "app.py"
     queries: str = "queries"
@@ -222,6 +232,7 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a retry with the same idempotency key returns the first outcome."""
     export_hours: Positive = 24
     """How long the file of an export is kept."""
+    embeddings: Embeddings | None = None
     mcp: McpSettings = McpSettings()
     budgets: Budgets = Budgets()
 

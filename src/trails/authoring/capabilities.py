@@ -34,7 +34,7 @@ from trails.model.capabilities import (
 )
 from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
-from trails.model.nodes import Metric, PageEnd, Selection
+from trails.model.nodes import PageEnd, Selection
 from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
 from trails.model.values.blobs import Blobs
 
@@ -91,10 +91,12 @@ class KnowledgeGraph(Protocol):
         self,
         selection: Selection,
         field: str,
-        vector: Sequence[float],
+        vector: Sequence[float] | None = None,
         k: int = 10,
-        metric: Metric = "cosine",
+        *,
+        text: str | None = None,
     ) -> Sequence[tuple[Row, float]]: ...
+    def embed(self, texts: Iterable[str]) -> Sequence[Sequence[float]]: ...
     def check_fields(self, type_name: str, fields: Iterable[str]) -> None: ...
     def save(
         self,

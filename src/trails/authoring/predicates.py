@@ -21,7 +21,17 @@ from trails.errors import DeclarationError, FieldError
 from trails.model.constraints import RULES, Rule, check_pattern, compile_field
 from trails.model.kinds import KINDS, KindError
 from trails.model.names import check_field_name, check_term, suggest
-from trails.model.types import ANY, LANGUAGES, LIST, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.types import (
+    ANY,
+    LANGUAGES,
+    LIST,
+    METRICS,
+    OBJECT,
+    REF,
+    Metric,
+    PredicateDescriptor,
+    ValueType,
+)
 
 T = TypeVar("T")
 
@@ -229,6 +239,7 @@ class Predicate(msgspec.Struct, frozen=True):
     search: bool = False
     language: str | None = None
     stop_words: bool = True
+    metric: Metric | None = None
     iri: str = ""
     description: str = ""
 
@@ -252,6 +263,7 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
     search: bool = False,
     language: str | None = None,
     stop_words: bool = True,
+    metric: Metric | None = None,
     iri: str = "",
     description: str = "",
 ) -> Any:  # noqa: ANN401 - the value of a class attribute of any type
@@ -261,7 +273,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
     ``key`` derives the id from the field; ``unique`` refuses a second instance with the
     same value; ``label`` names instances to readers; ``search`` puts its text into the
     search index. With a ``language``, words are found in every form, and its ``stop_words``
-    are not indexed. The other arguments are constraints on the value.
+    are not indexed. ``metric`` says how vectors are compared: "cosine" (the default), "dot" or
+    "euclidean". The other arguments are constraints on the value.
     """
     return Predicate(
         default=default,
@@ -281,6 +294,7 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
         search=search,
         language=language,
         stop_words=stop_words,
+        metric=metric,
         iri=iri,
         description=description,
     )
@@ -317,6 +331,7 @@ def describe(
         search=given.search,
         language=given.language,
         stop_words=given.stop_words,
+        metric=given.metric or "cosine",
         default=_plain_default(where, value_type, given.default),
         declared_in=owner,
     )
@@ -438,6 +453,7 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
                 f"{scalar.kind}; remove it"
             )
     _check_language(where, given)
+    _check_metric(where, scalar, given)
     low, high = given.min_length, given.max_length
     if (low is not None and low < 0) or (high is not None and high < (low or 0)):
         raise DeclarationError(
@@ -470,6 +486,17 @@ def _check_language(where: str, given: Predicate) -> None:
         )
     if not given.search:
         raise DeclarationError(f"{where}: language needs search=True; add it or remove this")
+
+
+def _check_metric(where: str, scalar: ValueType, given: Predicate) -> None:
+    if given.metric is None:
+        return
+    if scalar.kind != "Vector":
+        raise DeclarationError(f"{where}: metric belongs to Vector fields; remove it")
+    if given.metric not in METRICS:
+        raise DeclarationError(
+            f"{where}: metric={given.metric!r} is not known; use one of {', '.join(METRICS)}"
+        )
 
 
 def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:

@@ -9,7 +9,7 @@ import msgspec
 
 from trails.authoring.capabilities import Context, Row
 from trails.errors import NotFoundError, QueryError
-from trails.model.nodes import LOOKUPS, Condition, Group, Metric, Order, PageEnd, Selection
+from trails.model.nodes import LOOKUPS, Condition, Group, Order, PageEnd, Selection
 
 N = TypeVar("N")
 _CHUNK = 1000
@@ -200,19 +200,20 @@ class Query(Generic[N]):
     def nearest(
         self,
         field: str,
-        vector: Sequence[float],
+        vector: Sequence[float] | None = None,
         k: int = 10,
         *,
-        metric: Metric = "cosine",
+        text: str | None = None,
         ctx: Context | None = None,
     ) -> list[tuple[N, float]]:
-        """The k matches whose vectors are nearest, best first, each with its score.
+        """The k matches nearest to a vector, best first, each with its score.
 
-        The score of ``cosine`` and ``dot`` is that product, of ``euclidean`` the negative
-        distance. Order, limit and offset of the selection are not used.
+        ``text`` instead of a vector: the project's function for embeddings makes one of it. The
+        field's metric decides; the score of ``euclidean`` is the negative distance. Order, limit
+        and offset of the selection are not used.
         """
         bound = ctx or self._bound()
-        found = bound.kg.nearest(self._selection, field, vector, k, metric)
+        found = bound.kg.nearest(self._selection, field, vector, k, text=text)
         return [(cast(N, bound.hydrate(row)), score) for row, score in found]
 
     def values(self, *fields: str, ctx: Context | None = None) -> list[dict[str, object]]:

@@ -14,8 +14,11 @@ import msgspec
 
 from trails.model.iris import decode_id, encode_id
 
-MAX_NODE: Final = 8_000_000
-"""The most bytes that the values of a node may take, each in its longest form."""
+MAX_NODE: Final = 16_000_000
+"""The most bytes that the values of a node may take, each in its longest form.
+
+The RDF parser takes no token of more than 16 MiB, so a longer value could not be loaded again.
+"""
 LARGE_NODE: Final = MAX_NODE // 6
 """Bytes of JSON below which no form can exceed ``MAX_NODE``."""
 
@@ -95,5 +98,9 @@ class Selection(msgspec.Struct, frozen=True):
     """Where an earlier page ended."""
 
 
-Metric = Literal["cosine", "dot", "euclidean"]
-"""How vectors are compared: by direction, by product, or by distance."""
+class Near(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A vector, or a text that the project's function makes one of, to be near to in a field."""
+
+    field: str
+    vector: tuple[float, ...] | None = None
+    text: str | None = None

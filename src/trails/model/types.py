@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Literal, get_args
 
 import msgspec
 
@@ -41,6 +42,9 @@ LANGUAGES = (
     "turkish",
 )
 """The languages that a searched text may have."""
+Metric = Literal["cosine", "dot", "euclidean"]
+"""How vectors are compared: by direction, by product, or by distance."""
+METRICS: tuple[Metric, ...] = get_args(Metric)
 _LABELS = ("label", "title", "name")
 """Usual names of the field that names an instance."""
 
@@ -97,6 +101,8 @@ class PredicateDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a searched text: its words are found in every form. None: as they are written."""
     stop_words: bool = True
     """Whether the most common words of the language are left out of the index."""
+    metric: Metric = "cosine"
+    """Of a vector: how it is compared."""
     default: object = None
     declared_in: str = ""
 

@@ -112,6 +112,8 @@ def _describe_stored_fields(document: Document, fields: Iterable[PredicateDescri
             language = "" if field.language is None else f" as {field.language.capitalize()}"
             common = "" if field.stop_words else ", with its most common words"
             notes.append(f"Its text can be searched{language}{common}.")
+        if field.type.kind == "Vector":
+            notes.append(f"Nearest neighbours (near) are found by {field.metric}.")
         if field.iri not in {"", field.name}:
             notes.append(f"Its RDF predicate is {field.iri}.")
         _extend_description(properties[field.name], notes)

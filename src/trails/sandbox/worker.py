@@ -21,6 +21,7 @@ from trails.model.iris import TRAILS
 from trails.sandbox.confine import confine
 from trails.sandbox.updates import DEFAULT_BASE, effect_of
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, WorkerReply, decode_job, encode
+from trails.views.long_strings import parse_file
 from trails.views.terms import load_statements, long_token, read_statements
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -189,8 +190,8 @@ class Worker:
 
     def _parse(self, store: ox.Store, job: Job) -> WorkerReply:  # noqa: ARG002 - as the others
         source, output = Input(self._channel), Pieces(self._channel)
-        quads = ox.parse(cast(IO[bytes], source), FORMATS[job.text], base_iri=job.base_iri)
         try:
+            quads = parse_file(source.read, FORMATS[job.text], job.base_iri)
             ox.serialize(quads, cast(IO[bytes], output), ox.RdfFormat.N_QUADS)
         except MemoryError as error:
             reason = long_token(error)

@@ -191,8 +191,11 @@ LARGE: dict[str, Callable[[], Node]] = {
     "plain": lambda: filled("a", 1),
     "escaped": lambda: filled("\x01", 6),
     "longer in RDF": lambda: filled("\x7f", 6),
-    "twice as long in RDF": lambda: filled("\uffff", 3),
-    "several fields": lambda: Doc(key="k", text="a" * 4_000_000, other="ß" * 1_999_000),
+    "twice as long in RDF": lambda: filled("\uffff", 6),
+    "not ASCII": lambda: filled("语", 3),
+    "several fields": lambda: Doc(
+        key="k", text="a" * (MAX_NODE // 2), other="ß" * (MAX_NODE // 4 - _ROOM)
+    ),
     "many members": lambda: Doc(key="k" * 9, words=[f"{at:06}" for at in range(100_000)]),
     "many members of a long name": lambda: Doc(
         key="\x01" * 512, words=[f"{at:05}" for at in range(60_000)]
@@ -204,7 +207,7 @@ LARGE: dict[str, Callable[[], Node]] = {
 
 @pytest.mark.parametrize(
     ("name", "format"),
-    [("plain", "ndjson"), ("plain", "jsonld"), ("plain", "turtle")],
+    [("plain", "ndjson"), ("not ASCII", "jsonld"), ("twice as long in RDF", "turtle")],
 )
 def test_the_largest_text_survives_its_export(name: str, format: str) -> None:
     """Whatever its characters take in a format."""
@@ -278,19 +281,19 @@ def test_no_way_of_writing_takes_a_larger_node() -> None:
             with pytest.raises(ValidationError) as error:
                 write("a" * (MAX_NODE + 1))
             told = refusal(error)
-            assert "Doc/k takes 8,000,0" in told, name
-            assert "'text'; a node may take 8,000,000. Shorten 'text'" in told
+            assert "Doc/k takes 16,000,0" in told, name
+            assert "'text'; a node may take 16,000,000. Shorten 'text'" in told
         assert Doc.objects(ctx).count() == 0
 
 
-@pytest.mark.parametrize("character", ["\x7f", "\x01"])
+@pytest.mark.parametrize("character", ["\x7f", "\x01", "\uffff", "\ufffe"])
 def test_what_is_written_in_six_bytes_counts_so(character: str) -> None:
     """The limit is one of the longest form."""
     with App(*TYPES) as app:
         ctx = app.context(actor="test")
         with pytest.raises(ValidationError) as error:
             Doc(key="k", text=character * (LARGE_NODE + 1)).save(ctx)
-        assert "Doc/k takes 8,000,0" in refusal(error)
+        assert "Doc/k takes 16,000,0" in refusal(error)
 
 
 def test_a_write_is_judged_by_its_end() -> None:
@@ -319,7 +322,7 @@ def test_two_sides_that_are_too_large_together_are_a_conflict() -> None:
         result = versions.merge(MergeRequest("side"))
         (conflict,) = result.conflicts
         assert (conflict.kind, conflict.takes[:2]) == ("constraint", ("ours", "theirs"))
-        assert "a node may take 8,000,000" in conflict.message
+        assert "a node may take 16,000,000" in conflict.message
 
 
 # --- nodes of before ----------------------------------------------------------------------------
@@ -342,7 +345,7 @@ def test_a_larger_node_of_before_stays(
     """It is read, rebuilt from the log, exported, shortened and deleted; it can't grow."""
     (tmp_path / "trails.toml").write_text('[project]\nname = "p"\n')
     (tmp_path / "app.py").write_text(APP)
-    text = character * (17_000_000 // len(msgspec.json.encode(character)[1:-1]))
+    text = character * (33_000_000 // len(msgspec.json.encode(character)[1:-1]))
     with App.open(tmp_path) as app, monkeypatch.context() as patch:
         patch.setattr(node_sizes, "MAX_NODE", 1 << 30)
         change(app, [{"op": "create", "type": "Doc", "data": {"key": "k", "text": text}}])
@@ -353,8 +356,11 @@ def test_a_larger_node_of_before_stays(
         exported = b"".join(app.service().export(app.context(actor="test"), "ndjson"))
         assert msgspec.json.decode(exported)["data"] == {"key": "k", "text": text}
         for format, told in (
-            ("ndjson", "line 1: it is longer than 16,000,000 bytes, and a node may take 8,000,000"),
-            ("turtle", "it has a value that is too long to be read; a node may take 8,000,000"),
+            (
+                "ndjson",
+                "line 1: it is longer than 32,000,000 bytes, and a node may take 16,000,000",
+            ),
+            ("turtle", "it has a value that is too long to be read; a node may take 16,000,000"),
         ):
             blocks = app.service().export(app.context(actor="test"), format)
             with pytest.raises((ValidationError, QueryError), match=told):

@@ -34,6 +34,7 @@ from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
 from trails.request.builtins import OPERATIONS
+from trails.request.builtins.declare import Route
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
 from trails.surfaces.rest.backend import join_page, place_problem, write_uri
 
@@ -165,7 +166,7 @@ def _checked(outcome: _T | Failure) -> _T:
     return outcome
 
 
-_ROUTES: Final = {each.name: each.routes[0] for each in OPERATIONS if each.routes}
+_ROUTES: Final = {each.name: each.routes for each in OPERATIONS if each.routes}
 _HIDING: Final = frozenset({"not_found", "forbidden", "denied"})
 """Codes with which a server hides which graphs it has."""
 
@@ -231,7 +232,7 @@ class RemoteGraphClient:
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in, from its REST route."""
-        route, given = _ROUTES[name], dict(arguments)
+        route, given = _route(_ROUTES[name], arguments), dict(arguments)
         parts = [
             quote(str(given.pop(part[1:-1])), safe="") if part.startswith("{") else part
             for part in route.path.split("/")
@@ -272,6 +273,13 @@ class RemoteGraphClient:
         parts = (type_name, identifier, "fields", field, "content")
         path = "/".join((self._root, "kg", *(quote(each, safe="") for each in parts)))
         return self._connection.receive(path, _place(view))
+
+
+def _route(routes: Sequence[Route], arguments: Mapping[str, object]) -> Route:
+    """The first route of a built-in; objects are sent in a body, if there is a route with one."""
+    if any(isinstance(each, Mapping) for each in arguments.values()):
+        return next((each for each in routes if each.method == "POST"), routes[0])
+    return routes[0]
 
 
 def _place(view: ReadState) -> dict[str, object]:

@@ -15,12 +15,14 @@ from trails.engine.evidence.records import Record, open_place, place_name, reope
 from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.model.nodes import PageEnd, Selection
+from trails.model.nodes import Near, PageEnd, Selection
 from trails.model.uris import ReadPoint
 from trails.views.nodes.select import Found
 
 LIST_RECORDS: Final = "node_list"
 """The tool that cursors of lists are for."""
+MOST_NEAREST: Final = 1_000
+"""Records up to which a list of the nearest ones goes."""
 Item = dict[str, object]
 
 
@@ -42,6 +44,9 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     at_once: int = 20
     """Records that are read at once: they may hold megabytes, of which little is shown."""
 
+    near: Near | None = None
+    """Lists the nearest records, best first, instead of those in an order."""
+
     def first(self, selection: Selection) -> Selection:
         """The first records of a page."""
         limit = selection.limit or self.at_once
@@ -60,16 +65,25 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
     total: int | None
     """How many there are altogether, if that is known."""
     commit: str
+    start: int | None = None
+    """Of the nearest records: how many are before these; ``after`` is not used."""
+    more: bool = False
+    """Of the nearest records: whether others follow."""
 
     def cursor(self, cursors: Cursors, shown: int) -> str | None:
         """The cursor that goes on after the first few records; None at the end."""
+        holder = _holder(self.ctx, self.request)
+        if self.start is not None:
+            at = self.start + shown
+            if at >= MOST_NEAREST or (shown >= len(self.items) and not self.more):
+                return None
+            return cursors.sign(holder, self.commit, self.request.subject, at)
         after = self.after
         if shown < len(self.items):
             shorter = msgspec.structs.replace(self.selection, limit=shown)
             after = _read(self.ctx, shorter, self.commit)[1].next
         if after is None:
             return None
-        holder = _holder(self.ctx, self.request)
         return cursors.sign(holder, self.commit, self.request.subject, after)
 
 
@@ -82,6 +96,8 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     if request.cursor is None:
         opened = open_place(service, ctx, place)
         selection = request.select(opened)
+        if request.near is not None:
+            return _nearest(opened, request, selection, request.near, 0)
         found, total, commit = opened.kg.page_with_commit(request.first(selection))
         return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
     cursor = Cursors(service.graph).read(_holder(ctx, request), request.cursor)
@@ -90,9 +106,40 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
     opened = reopen_place(service, ctx, place, commit)
     if opened.checkout.head.commit != commit:
         opened = opened.at(commit)
+    if request.near is not None:
+        selection = request.select(opened)
+        return _nearest(opened, request, selection, request.near, cursor.offset, commit)
     selection = msgspec.structs.replace(request.select(opened), after=cursor.position)
     at, found, total = _read(opened, request.first(selection), commit)
     return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
+
+
+def _nearest(
+    ctx: GraphContext,
+    request: ListRequest,
+    selection: Selection,
+    near: Near,
+    start: int,
+    commit: str | None = None,
+) -> RecordPage:
+    """The nearest records after the first few: of a commit, or of the present."""
+    most = min(selection.limit or MOST_NEAREST, MOST_NEAREST - start)
+    # One more shows whether others follow.
+    k = min(most + 1, MOST_NEAREST)
+    found, read = ctx.kg.nearest_with_commit(selection, near, k, start)
+    if commit is not None and read != commit:
+        ctx = ctx.at(commit)
+        found, read = ctx.kg.nearest_with_commit(selection, near, k, start)
+    items: list[Item] = []
+    room = request.room
+    for state, score in found[:most]:
+        item = request.show(Record(ctx, request.place, state, read))
+        items.append({**item, "score": round(score, 6)})
+        room -= len(msgspec.json.encode(items[-1]))
+        if room < 0:
+            break
+    more = len(found) > len(items)
+    return RecordPage(request, ctx, selection, items, None, None, read, start, more)
 
 
 def _fill(page: RecordPage, found: Found) -> RecordPage:

@@ -37,7 +37,7 @@ from trails.errors import CorruptionError, FieldError, ValidationError
 from trails.model.constraints import shorten
 from trails.model.evidence.windows import Evidence, Hit, Span, window_around
 from trails.model.names import suggest
-from trails.model.nodes import Metric, NodeState, PageEnd, Selection
+from trails.model.nodes import Near, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
@@ -60,14 +60,6 @@ _TRIES: Final = 3
 _PAGE: Final = 1_000
 _FUSED: Final = 100
 """Records of each ranking that are joined, at least."""
-
-
-class Near(msgspec.Struct, frozen=True):
-    """A vector, for records that are near to it in a field."""
-
-    field: str
-    vector: tuple[float, ...]
-    metric: Metric = "cosine"
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -229,9 +221,9 @@ class _Search:
         for name in request.types:
             select = request.select or (lambda _, type_name: Selection(type_name))
             selection = select(self._schema, name)
-            most = min(depth, DEEPEST)
-            found += kg.nearest(selection, near.field, near.vector, most, near.metric)
-        self._moved = self._moved or kg.head.commit != self._commit
+            some, commit = kg.nearest_with_commit(selection, near, min(depth, DEEPEST))
+            self._moved = self._moved or commit != self._commit
+            found += some
         scores = {state.handle: score for state, score in found}
         handles = sorted(scores, key=lambda each: (-scores[each], each))
         if not request.query:

@@ -16,17 +16,19 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from trails.engine.graph.activities import Activities
 from trails.engine.graph.ancestry import Ancestry, Containment
 from trails.engine.graph.checkouts import MAIN as MAIN  # noqa: PLC0414 - those who import Graph need it
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout, CompiledSchema, unknown_branch
+from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
 from trails.engine.graph.texts.indexes import TextIndexes
+from trails.engine.graph.texts.source import TextSource
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.blobs import BLOBS, BlobStore
@@ -46,6 +48,9 @@ from trails.views.base import Readable, View
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.quads.view import QuadsView
+
+if TYPE_CHECKING:
+    from trails.engine.graph.vector_tables import VectorTables
 
 TEMPORARY: Final = "tmp"
 """The folder of a graph for files that are useless after the process that made them."""
@@ -103,6 +108,8 @@ class Graph:
     """Whether a write may skip validation, if it asks for that."""
     keep_keys_days: int = KEEP_DAYS
     """For how long idempotency keys are kept."""
+    embedder: Embedder | None = None
+    """Makes vectors of texts; None if the settings name no function."""
     branch_makers: dict[str, str] | None = None
     """Branch → who made it, once that was needed."""
 
@@ -187,6 +194,14 @@ class Graph:
     def texts(self) -> TextIndexes:
         """The view that searches texts."""
         return self._only(TextIndexes)
+
+    @cached_property
+    def vectors(self) -> VectorTables:
+        """The vectors that were searched, in memory."""
+        # numpy takes 100 ms to import, and most processes compare no vectors.
+        from trails.engine.graph.vector_tables import VectorTables  # noqa: PLC0415
+
+        return VectorTables(TextSource(self.folding, self.names))
 
     @cached_property
     def file(self) -> NodeFile:

@@ -18,6 +18,7 @@ from trails.authoring.nodes import Node, state_of, unfold
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
 from trails.engine.graph.cursors import Cursors, Holder, check_subject
+from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import adopt_on_branch
 from trails.engine.session.blobs import SessionBlobs, blob_of
@@ -44,7 +45,7 @@ from trails.model.constraints import shorten
 from trails.model.history import Commit, Head
 from trails.model.iris import encode_id, normal_id
 from trails.model.kinds import DanglingError, Iri, KindError
-from trails.model.nodes import Metric, NodeState, Order, Selection, make_handle, split_handle
+from trails.model.nodes import Near, NodeState, Order, Selection, make_handle, split_handle
 from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import query_form, tokenize
 from trails.model.texts import with_article
@@ -267,15 +268,63 @@ class GraphSession:
         self,
         selection: Selection,
         field: str,
-        vector: Sequence[float],
+        vector: Sequence[float] | None = None,
         k: int = 10,
-        metric: Metric = "cosine",
+        *,
+        text: str | None = None,
     ) -> list[tuple[NodeState, float]]:
-        """The k nodes whose vectors are nearest, with scores; see ``find_nearest``."""
-        # numpy takes 100 ms to import, and most processes compare no vectors.
-        from trails.engine.session.nearest import find_nearest  # noqa: PLC0415
+        """The k nodes nearest to a vector, or to that of a text; see ``find_nearest``."""
+        near = Near(field, vector, text)  # type: ignore[arg-type]  # checked with the field
+        return self.nearest_with_commit(self._asked(selection), near, k)[0]
 
-        return find_nearest(self, selection, field, vector, k, metric)
+    def nearest_with_commit(
+        self, selection: Selection, near: Near, k: int, start: int = 0
+    ) -> tuple[list[tuple[NodeState, float]], str]:
+        """The same after the first few, and the commit whose state it is."""
+        # numpy takes 100 ms to import, and most processes compare no vectors.
+        from trails.engine.session.nearest import (  # noqa: PLC0415
+            NearestSearch,
+            check_count,
+            find_nearest,
+            vector_near,
+        )
+
+        check_count(k)
+        self._check_named(Selection(selection.type, selection.where, (Order(near.field),)))
+        vector = vector_near(self.schema, selection.type, near, self._embed_query)
+        settled = self._settled(selection)
+
+        def run(selector: Selector) -> tuple[list[tuple[NodeState, float]], str]:
+            search = NearestSearch(
+                selector,
+                self._checkout.schema,
+                self.schema_filter,
+                self._graph.names,
+                None if selector.uncommitted else self._graph.vectors,
+            )
+            return find_nearest(search, settled, near.field, vector, k, start), selector.commit
+
+        return self._select(run)
+
+    def embed(self, texts: Iterable[str]) -> list[tuple[float, ...]]:
+        """The vectors that the project's function for embeddings makes of texts."""
+        return [tuple(each) for each in self._embedder().embed(texts)]
+
+    def _embed_query(self, text: str) -> Sequence[float]:
+        return self._embedder().query(text)
+
+    def _embedder(self) -> Embedder:
+        if self._mine() is not None:
+            raise TransactionError(
+                "other writers would wait for the function for embeddings; make the vectors "
+                "before the transaction, with embed()"
+            )
+        if self._graph.embedder is None:
+            raise QueryError(
+                "this graph has no function for embeddings; give a vector, or name a function in "
+                f'trails.toml: [graphs.{self._graph.name}.embeddings] function = "app:embed"'
+            )
+        return self._graph.embedder
 
     def _asked(self, selection: Selection) -> Selection:
         """A selection of a program, whose invalid conditions raise QueryError."""
@@ -406,6 +455,7 @@ class GraphSession:
                     nodes, db, types.schema, types.validator.special, self.schema_filter
                 )
                 if write is not None or db.in_transaction:
+                    selector.uncommitted = True
                     return run(selector)
                 # One read transaction, so that every step sees the same state.
                 db.execute("BEGIN")

@@ -269,9 +269,13 @@ def _pieces(source: LoadSource) -> Iterator[bytes]:
 
 def numbered(source: LoadSource) -> Iterator[tuple[int, bytes | None]]:
     """(number, line) of all lines; None for a line that is too long."""
-    number, rest, skipping, blank = 1, b"", False, 0
+    number, skipping, blank = 1, False, 0
+    begun, length = list[bytes](), 0  # the blocks of a line that has not ended
     for block in _pieces(source):
-        lines = (rest + block).split(b"\n") if rest else block.split(b"\n")
+        lines = block.split(b"\n")
+        if begun and len(lines) > 1:
+            lines[0] = b"".join([*begun, lines[0]])
+            begun, length = [], 0
         rest = lines.pop()
         if skipping and lines:
             del lines[0]
@@ -285,13 +289,15 @@ def numbered(source: LoadSource) -> Iterator[tuple[int, bytes | None]]:
             number += 1
             if not number % _SOME:
                 give_way()
-        if skipping:
-            rest = b""
-        elif len(rest) > MAX_LINE:
+        if skipping or not rest:
+            continue
+        begun.append(rest)
+        length += len(rest)
+        if length > MAX_LINE:
             yield number, None
-            rest, skipping = b"", True
-    if rest:
-        yield number, rest
+            begun, length, skipping = [], 0, True
+    if begun:
+        yield number, b"".join(begun)
 
 
 def _too_blank(most: int) -> LimitError:

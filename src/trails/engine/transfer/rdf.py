@@ -33,6 +33,7 @@ from trails.model.nodes import make_handle
 from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.writes import Mode
+from trails.views.long_strings import parse_file
 from trails.views.terms import long_token
 
 RUN: Final = 32 * 2**20
@@ -96,6 +97,7 @@ _WIDER: Final = {
     (XSD + "integer", XSD + "double"),
     (XSD + "decimal", XSD + "double"),
 }
+_BLOCK: Final = 1 << 16
 _SOME: Final = 5000
 _BYTES: Final = 4 << 20
 """Statements and bytes that are read in one step."""
@@ -122,9 +124,8 @@ class _Reader(io.RawIOBase):
 def parse_here(blocks: Iterator[bytes], format: str, base_iri: str) -> Iterator[bytes]:
     """Parse in this process; for trusted files only."""
     try:
-        quads = ox.parse(
-            io.BufferedReader(_Reader(blocks)), format=FORMATS[format], base_iri=base_iri
-        )
+        source = io.BufferedReader(_Reader(blocks), _BLOCK)
+        quads = parse_file(source.read, FORMATS[format], base_iri)
         while some := list(islice(quads, _SOME)):
             yield ox.serialize(some, format=ox.RdfFormat.N_QUADS) or b""
     except (SyntaxError, ValueError, MemoryError) as error:

@@ -3,8 +3,7 @@
 Compiled once per schema. Rules that need other nodes are in ``rules.py``.
 
 The size of a node is limited so that every export of it can be loaded again: the RDF parser,
-which also reads the log, takes tokens of up to 16 MiB, in JSON-LD of up to 8 MiB. So a node is
-measured by its longest form.
+which also reads the log, takes tokens of up to 16 MiB. So a node is measured by its longest form.
 
 A reference is an IRI, ``trails://kg/Type/id``, ``Type/id``, or the bare key (the id) where the
 type is known. A key of a type that others extend is looked up among all of them. A text of the
@@ -265,8 +264,8 @@ def reference_coercer(references: References) -> Coerce:
     return coerce
 
 
-_DELETE = b"\x7f"
-"""A character that JSON writes unescaped, and N-Quads in six bytes."""
+_LONGER: Final = {b"\x7f": 5, b"\xef\xbf\xbe": 3, b"\xef\xbf\xbf": 3}
+"""The characters that N-Quads writes in more bytes than JSON: how many more."""
 
 
 def field_sizes(docs: Docs, state: NodeState) -> dict[str, int]:
@@ -274,7 +273,8 @@ def field_sizes(docs: Docs, state: NodeState) -> dict[str, int]:
     sizes = {}
     for name, value in state.values.items():
         doc = docs.encode(state.type, {name: value})
-        sizes[name] = len(doc) - 1 + 5 * doc.count(_DELETE)
+        more = sum(each * doc.count(character) for character, each in _LONGER.items())
+        sizes[name] = len(doc) - 1 + more
     return sizes
 
 

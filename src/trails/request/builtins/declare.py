@@ -15,9 +15,11 @@ import msgspec
 from trails.authoring.predicates import Predicate, describe
 from trails.engine.session.arguments import Arguments, Special
 from trails.engine.session.service import GraphService
+from trails.errors import FieldError, ValidationError
 from trails.model.capabilities import Action, Hints
 from trails.model.constraints import Coerce
 from trails.model.kinds import KindError
+from trails.model.nodes import Near
 from trails.model.types import (
     ANY,
     LIST,
@@ -180,6 +182,19 @@ def listed(items: Mapping[str, object]) -> dict[str, object]:
 def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
     """A schema with words."""
     return {**schema, "description": description}
+
+
+NEAR: Final = field("near", "{field, vector} or {field, text}", MAP)
+_NEAR: Final = '{"field": "embedding", "vector": [0.1, …]}, or a "text" instead of the vector'
+
+
+def read_near(given: Mapping[str, object]) -> Near:
+    """What ``near`` of a call asks for."""
+    try:
+        return msgspec.convert(given, Near)
+    except msgspec.ValidationError as error:
+        message = f"near: {error}; write {_NEAR}"
+        raise ValidationError([FieldError("near", "datatype", message)]) from None
 
 
 MESSAGE: Final = field("message", "Why this is changed.", max_length=10_000)

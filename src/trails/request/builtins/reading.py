@@ -37,6 +37,7 @@ from trails.model.uris import parse_clause
 from trails.request.builtins.declare import (
     BOOLEAN,
     INTEGER,
+    NEAR,
     READER,
     STRING,
     Builtin,
@@ -44,6 +45,7 @@ from trails.request.builtins.declare import (
     ToolContext,
     field,
     listed,
+    read_near,
     said,
     shown,
 )
@@ -368,6 +370,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     type: str
     where: str | None
     order: str | None
+    near: Mapping[str, object] | None
     fields: tuple[str, ...]
     limit: int
     cursor: str | None
@@ -376,14 +379,19 @@ class _Wanted(msgspec.Struct, frozen=True):
 
     def request(self, show: Callable[[Record], Item], room: int) -> ListRequest:
         """What they ask for."""
+        if self.near is not None and self.order is not None:
+            message = "near has its own order: the nearest first; leave out order"
+            raise ValidationError([FieldError("order", "conflict", message, self.order[:100])])
+        near = None if self.near is None else read_near(self.near)
         return ListRequest(
             tool=LIST_RECORDS,
             place=make_place(self.branch, self.snapshot),
             select=self._selection,
-            subject=[self.type, self.where, self.order],
+            subject=[self.type, self.where, self.order, msgspec.to_builtins(near)],
             show=show,
             room=room,
             cursor=self.cursor,
+            near=near,
         )
 
     def _selection(self, ctx: GraphContext) -> Selection:
@@ -424,15 +432,15 @@ NODE_LIST: Final = Builtin(
     name=LIST_RECORDS,
     title="List records",
     description=(
-        "List the records of a type (and of types that extend it): ids and titles, and the values "
-        'of fields. where keeps those with one value: "status=open". order is a field, with - '
-        "before it for descending. All pages are of one commit. Read a record with node_get or "
-        "fetch."
+        "List the records of a type and its subtypes: ids and titles, and the values of fields. "
+        'where keeps those with one value: "status=open". order sorts by a field, near lists the '
+        "nearest first. All pages are of one commit. Read a record with node_get or fetch."
     ),
     fields=(
         field("type", "The type.", required=True, min_length=1, max_length=100),
         field("where", "field=value", min_length=1, max_length=2000),
         field("order", "field or -field", min_length=1, max_length=100),
+        NEAR,
         field("fields", "Fields whose values to show.", many=True, max_count=50),
         field("limit", "How many.", "Int", default=50, min_value=1, max_value=1000),
         field("cursor", "From next.", max_length=4000),

@@ -9,16 +9,17 @@ from typing import Final
 import msgspec
 
 from trails.engine.evidence.records import known_field, make_place
-from trails.engine.evidence.search import Near, SearchRequest, search
+from trails.engine.evidence.search import SearchRequest, search
 from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.windows import Hit
-from trails.model.nodes import Selection
-from trails.model.types import MAP, Schema
+from trails.model.nodes import Near, Selection
+from trails.model.types import Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import MAX_CHARS
 from trails.request.builtins.declare import (
+    NEAR,
     READER,
     STRING,
     Builtin,
@@ -26,6 +27,7 @@ from trails.request.builtins.declare import (
     ToolContext,
     field,
     listed,
+    read_near,
     said,
     shown,
 )
@@ -70,11 +72,7 @@ class _Wanted(msgspec.Struct, frozen=True):
         if not self.types:
             message = "near needs types: the field that it names is a field of a type"
             raise ValidationError([FieldError("near", "missing", message)])
-        try:
-            return msgspec.convert(given, Near)
-        except msgspec.ValidationError as error:
-            message = f"near: {error}; write {_NEAR}"
-            raise ValidationError([FieldError("near", "datatype", message)]) from None
+        return read_near(given)
 
     def _select(self, schema: Schema, type_name: str) -> Selection:
         declared, clause = schema.by_name[type_name], parse_clause(self.where or "")
@@ -125,7 +123,6 @@ def _document(hit: Hit) -> dict[str, object]:
     }
 
 
-_NEAR: Final = '{"field": "embedding", "vector": [0.1, …], "metric": "cosine"}'
 _CLOSE: Final = "Not proven by a text: its vector is near. Fetch it to judge."
 _RELATED: Final = (
     "Not proven: it has none of the words, only words that go with them. Fetch it to judge."
@@ -143,7 +140,7 @@ SEARCH: Final = Builtin(
     ),
     fields=(
         field("query", "What to look for.", min_length=1, max_length=4096),
-        field("near", f"A vector; needs types. {_NEAR}", MAP),
+        NEAR,
         field("types", "Only these types.", many=True, max_count=100),
         field("fields", "Only in these fields.", many=True, max_count=100),
         field("where", "field=value; needs types.", min_length=1, max_length=2000),

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, cast
 from urllib.parse import unquote
 
 import msgspec
 import typer
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.text import Text
 
@@ -39,6 +40,34 @@ _MAIN: Final = "main"
 _HIGHLIGHT: Final = "bold reverse"
 _CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next match"}
 """Calls of an answer that go on, as they are printed."""
+
+
+NearOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Only the nearest by a Vector field: to a text, to [numbers], or to those in @FILE.",
+        metavar="FIELD=TEXT",
+    ),
+]
+
+
+def read_near(text: str) -> dict[str, object]:
+    """What ``--near`` asks for: ``field=text``, ``field=[0.1, 0.2]`` or ``field=@file.json``."""
+    field, equals, value = text.partition("=")
+    if not equals or not field or not value:
+        raise QueryError(f"--near {text[:100]!r} is not FIELD=TEXT or FIELD=[NUMBERS]")
+    if value.startswith("@"):
+        path = Path(value[1:])
+        try:
+            value = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise QueryError(f"--near: {path} can't be read: {error}") from None
+    elif not value.startswith("["):
+        return {"field": field, "text": value}
+    try:
+        return {"field": field, "vector": msgspec.json.decode(value, type=list[float])}
+    except msgspec.MsgspecError:
+        raise QueryError("--near: the vector is not a list of numbers in JSON") from None
 
 
 class RecordName(msgspec.Struct, frozen=True):
@@ -90,6 +119,7 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             str | None,
             typer.Option(help="Only instances with this value.", metavar="FIELD=VALUE"),
         ] = None,
+        near: NearOption = None,
         limit: Annotated[
             int | None,
             typer.Option("--limit", "-n", help="Maximum number of instances.", show_default="100"),
@@ -111,8 +141,9 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 Listing(type_name, where, limit, None, cursor),
             )
             one = identifier is not None or "/" in type_name
-            if one and listing != Listing(type_name):
-                raise QueryError("--where, --limit and --cursor apply to lists; leave out the id")
+            if one and (near is not None or listing != Listing(type_name)):
+                message = "--where, --near, --limit and --cursor apply to lists; leave out the id"
+                raise QueryError(message)
             if one:
                 named = (
                     read_name(type_name, session.nodes, view)
@@ -122,6 +153,21 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 found = session.instance(named.view, named.type, named.id)
                 report.value = found
                 report.text = list(show_members(_named(found), session.nodes))
+                return
+            if near is not None:
+                given: dict[str, object] = {
+                    "type": type_name,
+                    "near": read_near(near),
+                    "where": where,
+                    "limit": limit,
+                    "cursor": cursor,
+                    "branch": None if branch == _MAIN else branch,
+                    "snapshot": snapshot,
+                }
+                given = {name: each for name, each in given.items() if each is not None}
+                nearest = session.call("node_list", given)
+                report.value = nearest
+                report.text = list(_show_nearest(nearest, type_name))
                 return
             page = session.instances(view, listing)
             report.value = page
@@ -205,6 +251,25 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             }
             again = ["trails", "read", record, field]
             show_window(found, again, {**options, **places})
+
+
+def _show_nearest(found: Mapping[str, object], type_name: str) -> Iterator[RenderableType]:
+    records = cast(Sequence[Mapping[str, object]], found["records"])
+    if not records:
+        yield f"No instances of {escape(type_name)} have a vector in this field."
+        return
+    table = plain_table("score", "id", "label")
+    for each in records:
+        identifier = unquote(str(each["id"]).rpartition("/")[2])
+        table.add_row(f"{each['score']:.6g}", escape(identifier), escape(str(each["title"])))
+    yield table
+    call = found.get("next")
+    yield ""
+    more = "" if call is None else " on this page"
+    yield f"[dim]{count(len(records), 'instance')}{more}, the nearest first[/]"
+    if isinstance(call, Mapping):
+        cursor = str(call["arguments"]["cursor"])
+        yield f"[dim]For the next page, add[/] --cursor {escape(cursor)}"
 
 
 def show_window(

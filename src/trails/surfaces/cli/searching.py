@@ -22,13 +22,13 @@ from trails.surfaces.cli.options import (
     open_session,
 )
 from trails.surfaces.cli.plain import visible
-from trails.surfaces.cli.reading import highlight, spell_command
+from trails.surfaces.cli.reading import NearOption, highlight, read_near, spell_command
 from trails.surfaces.cli.values import short
 
 _MAIN: Final = "main"
 _EPILOG: Final = (
     'Examples: trails search "heat flux" -t Paper · trails search "title:wing" --json · '
-    "trails search 'turbulen* -wind'"
+    "trails search 'turbulen* -wind' · trails search --near 'embedding=slow trains' -t Paper"
 )
 
 
@@ -38,13 +38,14 @@ def add_search_command(cli: typer.Typer, operations: Operations) -> None:
     @cli.command(epilog=_EPILOG)
     def search(
         query: Annotated[
-            str,
+            str | None,
             typer.Argument(
                 help='Words, "a phrase", prefix*, fuzzy~, field:word, -without, OR.',
                 metavar="QUERY",
             ),
-        ],
+        ] = None,
         *,
+        near: NearOption = None,
         types: Annotated[
             list[str] | None,
             typer.Option("--type", "-t", help="Only this type; repeat for several."),
@@ -75,13 +76,24 @@ def add_search_command(cli: typer.Typer, operations: Operations) -> None:
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             place = {"branch": None if branch == _MAIN else branch, "snapshot": snapshot}
             options = {"where": where, "limit": limit, **place}
-            arguments = {"types": types, "fields": fields, "cursor": cursor, **options}
+            arguments = {
+                "query": query,
+                "near": None if near is None else read_near(near),
+                "types": types,
+                "fields": fields,
+                "cursor": cursor,
+                **options,
+            }
             given = {name: value for name, value in arguments.items() if value not in (None, [])}
-            found = session.record("search", {"query": query, **given})
+            found = session.record("search", given)
             report.value = found
             where_to = {"project": project, "server": server, "graph": graph}
-            again = ["trails", "search", query]
-            for name, values in (("--type", types), ("--field", fields)):
+            again = ["trails", "search", *([] if query is None else [query])]
+            for name, values in (
+                ("--near", None if near is None else [near]),
+                ("--type", types),
+                ("--field", fields),
+            ):
                 again += [word for value in values or () for word in (name, value)]
             report.text = [
                 *_show_hits(found, where_to),

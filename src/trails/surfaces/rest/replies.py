@@ -44,6 +44,7 @@ BY_CODE: Final[dict[str, int]] = {
     "limit": 422,
     "busy": 503,
     "unavailable": 503,
+    "embedding": 503,
     "quarantined": 503,
     "storage": 503,
     "storage_full": 503,

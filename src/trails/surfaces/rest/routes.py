@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from starlette.routing import BaseRoute
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
+from trails.model.types import MAP
 from trails.model.uris import Content
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
@@ -56,8 +58,9 @@ def query_arguments(
     lists: Collection[str] = (),
     numbers: Collection[str] = (),
     flags: Collection[str] = (),
+    objects: Collection[str] = (),
 ) -> dict[str, object]:
-    """The query string, with the named arguments as lists, numbers and booleans."""
+    """The query string, with the named arguments as lists, numbers, booleans and JSON objects."""
     found: dict[str, object] = {}
     for name, text in call.request.query_params.multi_items():
         if name in lists:
@@ -72,9 +75,18 @@ def query_arguments(
                 if name in numbers and _WHOLE.fullmatch(text)
                 else _TRUTHS.get(text, text)
                 if name in flags
+                else _read_json(text)
+                if name in objects
                 else text
             )
     return found
+
+
+def _read_json(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
 
 
 def query_texts(call: RestCall) -> dict[str, list[str]]:
@@ -94,6 +106,10 @@ def operation_handler(
     numbers = frozenset(name for name, kind in kinds.items() if kind == "Int")
     flags = frozenset(name for name, kind in kinds.items() if kind == "Bool")
     lists = frozenset(each.name for each in operation.fields if each.type.item is not None)
+    objects = frozenset(name for name, kind in kinds.items() if kind == MAP)
+    read_query = partial(
+        query_arguments, lists=lists, numbers=numbers, flags=flags, objects=objects
+    )
     controls = frozenset(each.name for each in operation.controls)
 
     async def arguments(call: RestCall) -> Mapping[str, object]:
@@ -104,9 +120,9 @@ def operation_handler(
             }
             return {**around, route.gathers: texts}
         if route.method != "POST":
-            return query_arguments(call, lists=lists, numbers=numbers, flags=flags)
+            return read_query(call)
         if route.text is not None and media_type(call.request) == route.text[1]:
-            given = query_arguments(call, lists=lists, numbers=numbers, flags=flags)
+            given = read_query(call)
             return {**given, route.text[0]: await read_text(call)}
         return await read_object(call)
 

@@ -108,6 +108,8 @@ class Selector:
         """``schema_filter`` is applied to every answer; ``schema`` is what it leaves."""
         if db is index.file.db:
             index.file.put_waiting()
+        self.uncommitted = False
+        """Whether it also reads what is not committed yet."""
         self._index = index
         self._layer_sql = index.layer_sql
         self._db = db
@@ -117,6 +119,16 @@ class Selector:
         self._read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
+
+    @property
+    def index(self) -> NodeIndex:
+        """The index that is read."""
+        return self._index
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The connection that reads it."""
+        return self._db
 
     @property
     def commit(self) -> str:
@@ -138,6 +150,14 @@ class Selector:
             each.state if hidden is None else hidden.apply(each.state) for each in found.values()
         )
         return {each.handle: each for each in states if each is not None}
+
+    def matching(self, selection: Selection, handles: Sequence[str]) -> dict[str, NodeState]:
+        """Those of some nodes that there are and that match a selection."""
+        tree = self._compiler.compile(selection.type, selection.where)
+        found = self.all_of(handles)
+        if tree is None:
+            return found
+        return {handle: state for handle, state in found.items() if tree.test(state.values)}
 
     # --- the three questions -----------------------------------------------------
 
