@@ -63,7 +63,7 @@ def test_a_card_is_a_thing_description(wires):
     assert set(card["properties"]) == types | {f"{each}.instance" for each in types}
 
 
-@pytest.mark.req("W3", "W4")
+@pytest.mark.req("W3")
 def test_what_tools_and_actions_share_is_equal(wires):
     """And neither has what belongs to the other."""
     card = card_of(wires)
