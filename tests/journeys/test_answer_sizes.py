@@ -293,7 +293,7 @@ def test_programs_get_everything_unless_they_ask_for_less(wires):
     assert reply.message == call(wires, "commit_get", arguments)
     refused = wires.rest("GET", path, query=b"max_chars=5")
     assert refused.status == 422
-    assert refused.message["error"]["data"]["fields"][0]["field"] == "max_chars"
+    assert refused.message["fields"][0]["field"] == "max_chars"
 
 
 # --- resources --------------------------------------------------------------------------------
