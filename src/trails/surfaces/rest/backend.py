@@ -17,6 +17,7 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Content
+from trails.projections.thing_description import Card
 
 
 class TransferBackend(Protocol):
@@ -97,6 +98,9 @@ class RestBackend(Protocol):
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
 
+    def card(self, actor: Actor) -> Card:
+        """What an actor may call, read and watch."""
+
     def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
         """Admit an actor before its large request is parsed; or why that can't be now.
 
@@ -106,8 +110,8 @@ class RestBackend(Protocol):
     async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool; the answer is whole, unless ``max_chars`` is given."""
 
-    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI."""
+    async def read_whole(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI: all of it, however long."""
 
 
 def write_uri(
