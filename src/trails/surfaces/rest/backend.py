@@ -17,6 +17,7 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Content
+from trails.request.builtins.sparql import Choose, SparqlReply
 
 
 class TransferBackend(Protocol):
@@ -46,6 +47,11 @@ class TransferBackend(Protocol):
 
     async def content(self, actor: Actor, export: str) -> ServedFile | Failure:
         """The file of a finished export."""
+
+    async def sparql(
+        self, actor: Actor, arguments: Mapping[str, object], choose: Choose
+    ) -> SparqlReply | Failure:
+        """Run a query; ``choose`` names the format for its kind of result."""
 
     @property
     def most_blob(self) -> int:
