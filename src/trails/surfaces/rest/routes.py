@@ -200,7 +200,7 @@ async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
         raise refused("query_string", problem)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
-    found = await call.backend.read(call.actor, uri)
+    found = await call.backend.read_whole(call.actor, uri)
     if isinstance(found, Failure):
         raise Refused(found)
     return found
