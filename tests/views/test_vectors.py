@@ -147,6 +147,9 @@ def test_many_changes_make_a_new_matrix(busy_table):
     few = table.changed({"n03": (9.0, 9.0, 9.0), "n04": None, "new": (1.0, 1.0, 1.0)})
     assert few.base is table.base
     assert (len(table), len(few)) == (20, 20)
+    for gone in ((3.0, 1.0, 0.0), (4.0, 1.0, 0.0)):
+        assert few.nearest(gone, 1, "euclidean", dict.fromkeys)[0][1] == -1.0
+        assert table.nearest(gone, 1, "euclidean", dict.fromkeys)[0][1] == 0.0
     many = few.changed({f"n{at:02}": None for at in range(10, 16)})
     assert many.base is not table.base
     assert len(many) == 14
