@@ -28,6 +28,7 @@ from bench import (
     subscribers,
     texts,
     validation,
+    vectors,
     windows,
 )
 from bench.measure import OUT, Result
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "branches": branches.run,
     "search": search.run,
     "texts": texts.run,
+    "vectors": vectors.run,
     "sandbox": sandbox.run,
     "subscribers": subscribers.run,
     "mcp": mcp.run,

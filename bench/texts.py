@@ -17,7 +17,7 @@ from bench.measure import OUT, Goal, Result, Times, clock
 from bench.search import texts
 from trails import App, Node, node_type, predicate
 from trails.engine.graph import open as opening
-from trails.engine.graph.texts.indexes import FOLDER
+from trails.engine.graph.texts.field_index import FOLDER
 from trails.views.text.analysis import Analyzer
 from trails.views.text.index import TextIndex
 

@@ -293,4 +293,70 @@ def test_programs_get_everything_unless_they_ask_for_less(wires):
     assert reply.message == call(wires, "commit_get", arguments)
     refused = wires.rest("GET", path, query=b"max_chars=5")
     assert refused.status == 422
-    assert refused.message["error"]["data"]["fields"][0]["field"] == "max_chars"
+    assert refused.message["fields"][0]["field"] == "max_chars"
+
+
+# --- resources --------------------------------------------------------------------------------
+
+
+def read(wires, uri):
+    """The contents of a resource, after both doors are found to give the same."""
+    fast, slow = wires.by_doors(OLD, "resources/read", {"uri": uri})
+    assert fast.body == slow.body or uri in {"trails://prov/latest", "trails://doctor"}
+    contents = fast.message["result"]["contents"]
+    assert sum(len(each["text"]) for each in contents) <= DEFAULT_CHARS, uri
+    return contents
+
+
+@pytest.mark.req("E4")
+def test_no_resource_is_longer_than_an_answer(wires):
+    """Neither those that are listed nor the longest that templates name."""
+    fast, _ = wires.by_doors(OLD, "resources/list", {})
+    uris = [each["uri"] for each in fast.message["result"]["resources"]]
+    commit = do(wires, "commit_list", {})["commits"][0]["commit"]
+    uris += [
+        "trails://kg/Incident?limit=1000",
+        "trails://kg/Incident?where=outcome=near_miss&limit=1000",
+        "trails://branch/work%2F000/kg/Incident?limit=1000",
+        f"trails://at/{commit}/kg/Incident?limit=1000",
+        f"trails://at/{commit}/schema",
+        "trails://kg/Incident/" + key(0),
+        "trails://queries/supplier_exposure",
+    ]
+    for uri in uris:
+        assert read(wires, uri)
+
+
+@pytest.mark.req("E4")
+def test_pages_of_a_list_are_of_one_commit(wires):
+    """Every instance once, however many fit on a page, while others write."""
+    uri, seen = "trails://kg/Incident?limit=1000", []
+    while uri is not None:
+        page, *note = read(wires, uri)
+        seen += [each["iri"].rpartition("/")[2] for each in json.loads(page["text"])]
+        if len(seen) < 1000:
+            new = {**incident(INCIDENTS + 1), "title": "Something happened meanwhile"}
+            made = {"op": "create", "type": "Incident", "data": new}
+            do(wires, "graph_mutate", {"operations": [made]})
+            gone = {"op": "delete", "type": "Incident", "id": key(INCIDENTS + 1)}
+            do(wires, "graph_mutate", {"operations": [gone]})
+        uri = note[0]["uri"] if note else None
+    assert max(Counter(seen).values()) == 1
+    assert {key(n) for n in range(INCIDENTS)} <= set(seen)
+    assert key(INCIDENTS + 1) not in seen
+
+
+def test_branches_of_the_resource_go_on_with_the_tool(wires):
+    """The first ones, and the call for the others."""
+    contents = read(wires, "trails://branches")
+    names = [each["name"] for each in json.loads(contents[0]["text"])]
+    following = json.loads(contents[1]["text"])["left_out"]["next"]
+    rest = gather(wires, following["tool"], following["arguments"], "branches")
+    names += [each["name"] for each in rest]
+    assert names == ["main", *(f"work/{n:03}" for n in range(BRANCHES))]
+
+
+def test_programs_read_all_of_a_resource(wires):
+    """REST has no budget unless one is given."""
+    page = wires.rest("GET", "/kg/Incident", query=b"limit=1000").message
+    assert len(page["instances"]) == 1000

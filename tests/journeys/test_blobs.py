@@ -520,7 +520,7 @@ def test_what_is_not_there_is_not_found(served: RestClient, path: str, status: i
     """A typed error, whatever is asked for."""
     got = served.send("GET", f"/graphs/main/{path}")
     assert got.status == status, got.body
-    assert path.endswith("%ff/content") or json.loads(got.body)["error"]["message"]
+    assert path.endswith("%ff/content") or json.loads(got.body)["detail"]
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,7 @@ def test_what_can_not_be_put(
     """A typed error, and nothing is kept."""
     got = served.send("POST", f"/graphs/main/blobs{query}", body, **headers)
     assert got.status == status, got.body
-    assert json.loads(got.body)["error"]["message"]
+    assert json.loads(got.body)["detail"]
 
 
 def test_a_model_sees_what_a_blob_is_and_how_a_text_begins(served: RestClient) -> None:

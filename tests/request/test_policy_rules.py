@@ -306,9 +306,12 @@ def test_a_denial_looks_the_same_on_every_wire(app):
             assert message["error"]["message"] == told
             assert message["error"]["data"] == {"rule": "owner-only", "code": "denied"}
     assert rest.status == 403
-    assert rest.message["error"] == {
+    assert rest.message == {
+        "type": "/errors/denied",
+        "title": "Denied by a rule",
+        "status": 403,
+        "detail": told,
         "code": "denied",
-        "message": told,
         "data": {"rule": "owner-only"},
     }
     assert ran == []

@@ -124,7 +124,7 @@ def test_every_wire_tells_it_the_same_way(app):
         assert message["error"]["data"]["limit"] == "query_seconds_per_minute"
         assert message["error"]["data"]["retry_after"] >= 1
     assert rest.status == 429
-    assert int(dict(rest.headers)[b"retry-after"]) == rest.message["error"]["data"]["retry_after"]
+    assert int(dict(rest.headers)[b"retry-after"]) == rest.message["data"]["retry_after"]
 
 
 # --- meters ------------------------------------------------------------------------

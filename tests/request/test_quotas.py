@@ -197,8 +197,8 @@ def assert_refused(message, limit):
 def assert_429(reply, limit):
     """A response of REST likewise."""
     assert reply.status == 429
-    assert reply.message["error"]["code"] == "budget"
-    assert reply.message["error"]["data"]["limit"] == limit
+    assert reply.message["code"] == "budget"
+    assert reply.message["data"]["limit"] == limit
 
 
 def test_every_wire_refuses_one_branch_too_many():

@@ -222,10 +222,18 @@ class Kernel:
         return NOTHING if refuse_reading(actor) else self._reader.resources(actor)
 
     async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI for a model: what does not fit is left out, and listed."""
+        return await self._read(actor, uri, self._options.max_chars)
+
+    async def read_whole(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI for a program: all of it."""
+        return await self._read(actor, uri, None)
+
+    async def _read(self, actor: Actor, uri: str, most: int | None) -> Sequence[Content] | Failure:
         """Read a URI. Never raises except for cancellation."""
         call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
         try:
-            found = await self._pass(actor, lacking, None, self._reader.read, actor, uri)
+            found = await self._pass(actor, lacking, None, self._reader.read, actor, uri, most)
         except asyncio.CancelledError:
             self._reader.record(call, None, uri)
             raise

@@ -34,7 +34,7 @@ def refused(url, path, body):
     with closing(HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)) as connection:
         connection.request("POST", path, json.dumps(body), headers)
         answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())["error"], answer.headers["Retry-After"]
+        return answer.status, json.loads(answer.read()), answer.headers["Retry-After"]
 
 
 def test_calls_beyond_the_limit_are_refused_on_every_surface(folder, tmp_path):
@@ -54,10 +54,15 @@ def test_calls_beyond_the_limit_are_refused_on_every_surface(folder, tmp_path):
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
         status, error, again = refused(server.url, "/graphs/main/mcp", message)
         assert (status, again) == (503, "1")
-        assert error["data"] == {"code": "busy", "limit": "calls", "allowed": 2, "retry_after": 1}
+        assert error["error"]["data"] == {
+            "code": "busy",
+            "limit": "calls",
+            "allowed": 2,
+            "retry_after": 1,
+        }
         status, error, again = refused(server.url, "/graphs/main/tools/notes.count", {})
         assert (status, again, error["code"]) == (503, "1", "busy")
-        assert "try again in 1 s" in error["message"]
+        assert "try again in 1 s" in error["detail"]
         result = client.request("tools/call", given)
         assert result["isError"]
         assert result["content"][0]["text"].startswith("the server is overloaded: 2 calls")

@@ -186,7 +186,7 @@ class Rest:
         asked = {"source": source, "target": target, "resolutions": settled}
         if settled:
             return self._client.post("branches/merge", asked)["outcome"], []
-        refused = self._client.post("branches/merge", asked, 409)["error"]
+        refused = self._client.post("branches/merge", asked, 409)
         return "conflicts", refused["data"]["conflicts"]
 
     def sample(self, branch: str) -> dict[str, Any]:

@@ -400,8 +400,8 @@ class Shop(Surfaces):
 def is_unknown(reply):
     """Whether an answer says that there is no such tool or resource."""
     message = reply.message
-    error = message.get("error") or {}
-    return str(error.get("message", "")).startswith("unknown tool: ")
+    said = message["error"]["message"] if "error" in message else message.get("detail", "")
+    return str(said).startswith("unknown tool: ")
 
 
 def phantom_of(name):

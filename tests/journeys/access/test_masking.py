@@ -244,7 +244,7 @@ def test_policy_comes_before_scope(shop, wire):
         for reply in shop.ask(wire, each, build[:1]):
             assert is_unknown(reply)
     (lacking,) = shop.ask(wire, ACTORS["admin"], build[:1])
-    error = lacking.message["error"]
+    error = lacking.message.get("error", lacking.message)
     data = {key: value for key, value in error["data"].items() if key != "code"}
     assert data == {
         "tool": "trails_meta_shop_build",
@@ -258,7 +258,7 @@ def test_policy_comes_before_scope(shop, wire):
     anonymous = Actor("admin", groups=frozenset({"admins"}))
     (unknown,) = shop.ask(wire, anonymous, build[:1])
     if wire == "rest":
-        assert (unknown.status, unknown.message["error"]["code"]) == (401, "unauthenticated")
+        assert (unknown.status, unknown.message["code"]) == (401, "unauthenticated")
     else:
         assert unknown.message["error"]["code"] == -32001
     names = {each.name for each in shop.kernel.tools(ACTORS["admin"]).tools}
@@ -285,7 +285,7 @@ def test_a_query_that_may_be_run_still_has_to_be_allowed_inside(shop, wire, aske
     (reply,) = shop.ask(wire, actor(asker), [call(query)])
     message = reply.message
     if wire == "rest":
-        assert (reply.status, message["error"]["code"]) == (403, "forbidden")
+        assert (reply.status, message["code"]) == (403, "forbidden")
     else:
         assert message["result"]["isError"] is True
         assert message["result"]["_meta"]["dev.trails/error"]["code"] == "forbidden"

@@ -108,7 +108,7 @@ def test_a_server_only_reads_on_request(project):
         assert client.post("invoke/graph_health", {})["status"] == "read_only"
         assert len(client.get("kg/Item")["instances"]) == 5
         assert len(client.post("query", QUERY)["rows"]) == 5
-        assert client.post("mutate", CHANGE, status=403)["error"]["code"] == "read_only"
+        assert client.post("mutate", CHANGE, status=403)["code"] == "read_only"
         beside = run_command(("serve", "--read-only", "--port", 0), project)
         assert "--read-only has no effect" in beside.stderr
         process.close(signal.SIGTERM)
@@ -167,9 +167,9 @@ def test_a_read_only_mount(original, small_disk):
         assert json.loads(client.send("GET", "/healthz").body) == {"status": "read_only"}
         assert len(client.get("kg/Item")["instances"]) == 5
         assert len(client.post("query", QUERY)["rows"]) == 5
-        refused = client.post("mutate", CHANGE, status=503)["error"]
+        refused = client.post("mutate", CHANGE, status=503)
         assert refused["code"] == "unwritable"
-        assert "read-only file system" in refused["message"]
+        assert "read-only file system" in refused["detail"]
         process.close(signal.SIGTERM)
         assert "Traceback" not in process.errors
     mount("-o", "remount,rw")
@@ -194,7 +194,7 @@ def test_a_full_disk(original, small_disk):
         assert json.loads(client.send("GET", "/healthz").body) == {"status": "read_only"}
         assert len(client.get("kg/Item")["instances"]) == 5
         assert len(client.post("query", QUERY)["rows"]) == 5
-        assert client.post("mutate", CHANGE, status=503)["error"]["code"] == "unwritable"
+        assert client.post("mutate", CHANGE, status=503)["code"] == "unwritable"
         process.close(signal.SIGTERM)
         assert "Traceback" not in process.errors
     filler.unlink()
@@ -223,7 +223,7 @@ def test_a_full_disk(original, small_disk):
 
 def assert_done_or_full(response):
     """A request was answered, or refused because the disk is full."""
-    full = response.status == 503 and json.loads(response.body)["error"]["code"] == "storage_full"
+    full = response.status == 503 and json.loads(response.body)["code"] == "storage_full"
     assert response.status == 200 or full, response.body
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.worlds.projects import make_project
 from trails import App
 from trails.app.upkeep import backup_project, restore_project
 from trails.engine.upkeep.verify import verify
+from trails.model.actors import LOCAL
 from trails.model.history import MergeRequest
 from trails.model.upkeep import RestoreRequest
 from trails.model.writes import LoadRequest
@@ -67,6 +70,12 @@ def test_it_is_read_at_any_offset_and_found(folder: Path) -> None:
             ("graph_query", {"query": "SELECT ?b WHERE { ?x :body ?b }"}),
         ):
             assert len(calls.outcome(tool, arguments).body.decode()) <= 32_768  # type: ignore[union-attr]
+        body, note = asyncio.run(calls.kernel.read(LOCAL, "trails://kg/Report/r"))
+        assert len(body.text) + len(note.text) <= 32_768
+        (left,) = json.loads(note.text)["left_out"]["fields"]
+        assert left["characters"] == len(TEXT)
+        read = left["read"]
+        assert TEXT.startswith(calls.result(read["tool"], read["arguments"])["text"])
 
 
 def test_it_is_exported_and_loaded(folder: Path, tmp_path: Path) -> None:

@@ -117,6 +117,29 @@ def test_few_characters_give_few_records(calls):
     assert found == [f"p{at:02}" for at in range(30)]
 
 
+@node_type
+class Wide(Node):
+    """A vector as long as those of large models."""
+
+    slug: str = predicate(key=True)
+    place: Vector(3072) = predicate()
+
+
+def test_the_next_call_names_a_long_vector_instead_of_repeating_it():
+    """An answer stays within its size, and the call is complete with that argument."""
+    calls = Calls(App(Wide))
+    ctx = calls.app.context()
+    ctx.kg.save_all(Wide(slug=f"w{at:02}", place=[1 / 3, at / 7] * 1536) for at in range(40))
+    near = {"field": "place", "vector": [1 / 3] * 3072}
+    page = calls.result("node_list", {"type": "Wide", "near": near, "limit": 30})
+    assert len(json.dumps(page)) < 33_000
+    assert len(page["records"]) == 30
+    assert page["next"]["repeat"] == ["near"]
+    rest = calls.result("node_list", {**page["next"]["arguments"], "near": near})
+    assert len(rest["records"]) == 10
+    calls.close()
+
+
 def test_branches_and_snapshots_have_their_own(calls):
     """As every read."""
     before = calls.app.context().kg.head.commit

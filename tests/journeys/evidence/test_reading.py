@@ -186,7 +186,7 @@ def test_errors_of_rest_are_typed(desk):
         ("/body?max_chars=1", 422, "validation"),
     ):
         reply = desk.ask("GET", path + query, TOKENS["ann"])
-        assert (reply.status, reply.json["error"]["code"]) == (status, code), query
+        assert (reply.status, reply.json["code"]) == (status, code), query
 
 
 @pytest.mark.req("E10")

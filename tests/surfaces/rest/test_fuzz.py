@@ -90,10 +90,11 @@ def check(client, request):
     got = client.send(method, target, body, **headers)
     assert got.status < 500, got.body
     if got.status >= 400 and method != "HEAD":
-        error = json.loads(got.body)["error"]
-        assert error["code"]
-        assert error["message"]
-        assert "Traceback" not in error["message"]
+        error = json.loads(got.body)
+        assert got.headers["content-type"] == "application/problem+json"
+        assert (error["status"], error["type"]) == (got.status, f"/errors/{error['code']}")
+        assert error["detail"]
+        assert "Traceback" not in error["detail"]
 
 
 @settings(max_examples=200)

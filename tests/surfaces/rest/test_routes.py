@@ -7,9 +7,11 @@ import re
 import threading
 
 import pytest
+from tests.test_docs import error_classes
 
 from trails.errors import ValidationError
 from trails.model.results import Failure
+from trails.projections.problems import PROBLEMS, parse_problem, project_problem
 from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of
 from trails.surfaces.rest.routes import build_routes
 
@@ -32,7 +34,7 @@ def test_health_and_graphs(client):
     listed = json.loads(client.send("GET", "/graphs").body)
     assert listed == {"graphs": [{"graph_id": "main", "uri": "trails://acme/main"}]}
     got = client.send("GET", "/graphs/broken/branches")
-    assert (got.status, json.loads(got.body)["error"]["code"]) == (503, "quarantined")
+    assert (got.status, json.loads(got.body)["code"]) == (503, "quarantined")
     assert client.send("GET", "/graphs/nowhere/branches").status == 404
 
 
@@ -56,9 +58,9 @@ def test_instances_are_listed_in_pages(client):
         "Note b"
     ]
     for wrong in ({"limit": 1001}, {"limit": "x"}, {"where": "stars=many"}, {"nonsense": 1}):
-        error = client.get("kg/Note", status=422, **wrong)["error"]
-        assert error["data"]["fields"]
-    assert client.get("kg/Nope", status=404)["error"]["code"] == "not_found"
+        error = client.get("kg/Note", status=422, **wrong)
+        assert error["fields"]
+    assert client.get("kg/Nope", status=404)["code"] == "not_found"
 
 
 def test_instances_are_read_on_branches_and_in_the_past(client):
@@ -81,7 +83,7 @@ def test_one_instance_is_json_ld(client):
     assert document["@id"] == "trails://acme/main/Note/c%2F%C3%BC%20%2541"
     assert client.send("GET", "/graphs/main/kg/Note/c/%C3%BC").status == 404
     assert b"Nothing found at" in client.send("GET", "/graphs/main/kg/Note/%FF").body
-    assert client.get("kg/Note/zzz", status=404)["error"]["code"] == "not_found"
+    assert client.get("kg/Note/zzz", status=404)["code"] == "not_found"
     assert client.get("kg/Note/a", status=400, branch="x", snapshot="y")
 
 
@@ -97,10 +99,10 @@ def test_tools_are_listed_and_invoked(client):
     assert client.send("POST", "/graphs/main/invoke/graph_health").status == 200
     found = client.post("invoke/by_status", {"params": {"status": "done"}, "branch": "calls"})
     assert found["rows"] == [{"title": "Note a"}]
-    error = client.post("invoke/notes.refuse", {}, status=422)["error"]
-    assert (error["code"], error["message"]) == ("capability", "not today")
+    error = client.post("invoke/notes.refuse", {}, status=422)
+    assert (error["code"], error["detail"]) == ("capability", "not today")
     assert error["data"] == {"until": "tomorrow"}
-    assert client.post("invoke/nonsense", {}, status=404)["error"]["code"] == "unknown"
+    assert client.post("invoke/nonsense", {}, status=404)["code"] == "unknown"
 
 
 def test_a_reference_is_sent_in_any_form(client):
@@ -109,9 +111,9 @@ def test_a_reference_is_sent_in_any_form(client):
     for form in ("a", "Note/a", "trails://kg/Note/a", "trails://acme/main/Note/a"):
         got = client.post("invoke/notes.finish", {"note": form, "branch": "forms"})
         assert got["iri"] == "trails://acme/main/Note/a"
-    error = client.post("invoke/notes.finish", {"note": "Note/zz"}, status=422)["error"]
-    assert error["data"]["fields"][0]["code"] == "reference"
-    assert "note: there is no Note 'Note/zz'; there are Note/a, Note/b" in error["message"]
+    error = client.post("invoke/notes.finish", {"note": "Note/zz"}, status=422)
+    assert error["fields"][0]["code"] == "reference"
+    assert "note: there is no Note 'Note/zz'; there are Note/a, Note/b" in error["detail"]
 
 
 @pytest.mark.parametrize("through", ["mutate", "load", "invoke"])
@@ -126,18 +128,18 @@ def test_a_write_that_breaks_rules_fails_as_the_orm_does(client, project, throug
     data = {"key": "bad", "title": "x", "status": "lost", "stars": 9}
     operations = {"operations": [{"op": "create", "type": "Note", "data": data}]}
     if through == "mutate":
-        error = client.post("mutate", operations, status=422)["error"]
+        error = client.post("mutate", operations, status=422)
     elif through == "invoke":
-        error = client.post("invoke/graph_mutate", operations, status=422)["error"]
+        error = client.post("invoke/graph_mutate", operations, status=422)
     else:
         line = json.dumps({"type": "Note", "data": data})
         got = client.send("POST", "/graphs/main/load", line, content_type="application/x-ndjson")
         assert got.status == 422
-        error = json.loads(got.body)["error"]
-    told = error["data"]["fields"]
+        error = json.loads(got.body)
+    told = error["fields"]
     fields = {(re.split("[. ]", each["field"])[-1], each["code"]) for each in told}
     assert fields == expected
-    assert all(each["message"] in error["message"] for each in error["data"]["fields"])
+    assert all(each["message"] in error["detail"] for each in error["fields"])
     assert client.get("branches")["branches"][0]["commit"] == before
 
 
@@ -150,7 +152,7 @@ def test_stored_queries_run_by_name(client):
     found = client.send("GET", "/graphs/main/queries/by_status?status=open&stars=2")
     assert json.loads(found.body)["rows"] == [{"title": "Note b"}]
     wrong = json.loads(client.send("GET", "/graphs/main/queries/by_status?status=opn").body)
-    assert wrong["error"]["data"]["fields"][0]["field"] == "params.status"
+    assert wrong["fields"][0]["field"] == "params.status"
     client.post("branches", {"name": "stored"})
     asked = {"params": {"start": "Note a"}, "branch": "stored"}
     followed = client.send("GET", "/graphs/main/queries/finish_all?start=Note&branch=stored")
@@ -160,7 +162,7 @@ def test_stored_queries_run_by_name(client):
     assert client.post("queries/finish_all", asked)["commit"] is None
     found = client.post("queries/by_status", {"params": {"status": "done"}, "branch": "stored"})
     assert found["rows"] == [{"title": "Note a"}]
-    assert client.post("queries/nonsense", {}, status=404)["error"]["code"] == "not_found"
+    assert client.post("queries/nonsense", {}, status=404)["code"] == "not_found"
 
 
 def test_texts_are_asked_as_json_or_as_themselves(client):
@@ -181,18 +183,16 @@ def test_texts_are_asked_as_json_or_as_themselves(client):
     assert got.status == 200, got.body
     newest = client.get("commits", branch="texts", limit=1)["commits"][0]
     assert (newest["id"], newest["message"]) == (json.loads(got.body)["commit"], "Four")
-    assert (
-        client.post("query", {"query": "SELECT nonsense"}, status=400)["error"]["code"] == "query"
-    )
+    assert client.post("query", {"query": "SELECT nonsense"}, status=400)["code"] == "query"
     assert client.post("query", {"query": text, "params": {"s": [1]}}, status=400)
-    assert client.post("mutate", {}, status=422)["error"]["data"]["fields"]
+    assert client.post("mutate", {}, status=422)["fields"]
 
 
 def test_versions(client):
     """Branches whose names have slashes, their differences, merges, conflicts, commits."""
     made = client.post("branches", {"name": "a/b", "from": "main"})["branch"]
     assert made["name"] == "a/b"
-    assert client.post("branches", {"name": "a/b"}, status=409)["error"]["code"] == "conflict"
+    assert client.post("branches", {"name": "a/b"}, status=409)["code"] == "conflict"
     client.post("mutate", {"operations": [note("b", stars=4)], "branch": "a/b"})
     changed = client.get("branches/a%2Fb/diff")
     assert changed["changes"][0]["fields"] == [{"field": "stars", "before": 2, "after": 4}]
@@ -200,7 +200,7 @@ def test_versions(client):
     client.post("branches", {"name": "rival"})
     client.post("mutate", {"operations": [note("b", stars=5)], "branch": "rival"})
     merge = {"source": "a/b", "target": "rival"}
-    error = client.post("branches/merge", merge, status=409)["error"]
+    error = client.post("branches/merge", merge, status=409)
     conflict = error["data"]["conflicts"][0]
     assert (conflict["handle"], conflict["field"]) == ("Note/b", "stars")
     merge["resolutions"] = [{"conflict": conflict["id"], "take": "theirs"}]
@@ -218,7 +218,7 @@ def test_versions(client):
     client.post("branches", {"name": "merge"})
     assert client.send("DELETE", "/graphs/main/branches/merge").status == 200
     head = {"operations": [note("z")], "expected_head": "0" * 32}
-    assert client.post("mutate", head, status=409)["error"]["code"] == "conflict"
+    assert client.post("mutate", head, status=409)["code"] == "conflict"
 
 
 def test_files_go_in_and_come_out(client):
@@ -248,8 +248,8 @@ def test_files_go_in_and_come_out(client):
     ):
         got = client.send("POST", f"/graphs/main/{path}", b"[", **headers)
         assert got.status == status, (path, got.body)
-    assert client.get("export", status=400, format="xml")["error"]["code"] == "query"
-    assert client.get("export", status=404, type="Nope")["error"]["code"] == "not_found"
+    assert client.get("export", status=400, format="xml")["code"] == "query"
+    assert client.get("export", status=404, type="Nope")["code"] == "not_found"
 
 
 def test_what_was_loaded_is_not_kept(client, project, monkeypatch, tmp_path):
@@ -311,11 +311,15 @@ def test_every_error_has_one_form(client):
     ):
         got = client.send(method, path, body, **headers)
         assert got.status == status, (method, path, got.status, got.body)
-        error = json.loads(got.body)["error"]
-        assert set(error) <= {"code", "message", "data"}
-        assert error["code"]
-        assert error["message"]
-        assert got.headers["content-type"] == "application/json"
+        error = json.loads(got.body)
+        assert set(error) - {"fields", "data"} == {"type", "title", "status", "detail", "code"}
+        assert (error["status"], error["type"]) == (status, f"/errors/{error['code']}")
+        assert error["title"]
+        assert error["detail"]
+        assert got.headers["content-type"] == "application/problem+json"
+        page = client.send("GET", error["type"])
+        assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert f"<h1>{error['title']}</h1>" in page.body.decode()
         assert ("allow" in got.headers) == (status == 405)
 
 
@@ -323,9 +327,9 @@ def test_every_error_has_one_form(client):
 @pytest.mark.parametrize("name", ["branch", "snapshot"])
 def test_an_empty_place_is_told_by_its_name(client, path, name):
     """In words of the query string and not of the URI that it stands for."""
-    error = client.get(f"{path}?{name}=", status=400)["error"]
+    error = client.get(f"{path}?{name}=", status=400)
     assert error["code"] == "query_string"
-    assert error["message"] == f"{name} is empty; give it a value or leave it out"
+    assert error["detail"] == f"{name} is empty; give it a value or leave it out"
 
 
 def test_half_a_character_is_told_as_such(client):
@@ -337,7 +341,7 @@ def test_half_a_character_is_told_as_such(client):
         (b'{"query": "a', "truncated"),
     ):
         got = client.send("POST", "/graphs/main/query", text, content_type="application/json")
-        assert (got.status, told in json.loads(got.body)["error"]["message"]) == (400, True), text
+        assert (got.status, told in json.loads(got.body)["detail"]) == (400, True), text
 
 
 def test_the_last_of_two_equal_keys_counts(client):
@@ -351,20 +355,20 @@ def test_a_body_that_does_not_tell_its_size_is_bounded_too(client):
     """Chunks are counted as they come."""
     chunks = (b" " * (1 << 20) for _ in range(33))
     got = client.send("POST", "/graphs/main/query", chunks, content_type="application/json")
-    assert (got.status, json.loads(got.body)["error"]["code"]) == (413, "too_large")
+    assert (got.status, json.loads(got.body)["code"]) == (413, "too_large")
 
 
 def test_a_number_below_zero_is_a_number(client):
     """It breaks the rule about the least, not that about the kind."""
-    error = client.get("commits", status=422, limit="-1")["error"]
-    assert error["data"]["fields"][0]["code"] == "min_value"
-    assert "limit must be at least 1, not -1" in error["message"]
+    error = client.get("commits", status=422, limit="-1")
+    assert error["fields"][0]["code"] == "min_value"
+    assert "limit must be at least 1, not -1" in error["detail"]
 
 
 def test_a_path_that_there_is_not_names_no_other_that_may_not_be_there(client):
     """Who may not list graphs is not sent there."""
-    error = client.get("nothing", status=404)["error"]
-    assert error["message"].endswith("Paths of a graph look like /graphs/main/snapshot.")
+    error = client.get("nothing", status=404)
+    assert error["detail"].endswith("Paths of a graph look like /graphs/main/snapshot.")
 
 
 def test_methods_that_are_not_work_tell_what_is(client):
@@ -374,6 +378,38 @@ def test_methods_that_are_not_work_tell_what_is(client):
     head = client.send("HEAD", "/graphs/main/branches")
     assert (head.status, head.body) == (200, b"")
     assert int(head.headers["content-length"]) > 10
+
+
+def test_every_code_is_explained(client):
+    """Those of the error tree and of both tables; one of an application is not."""
+    raised = {each.code for each in error_classes()} - {"trails_error"}
+    here = {"declaration", "settings", "install", "unreachable"}  # never sent by a server
+    sent = raised - here | set(BY_CODE) | (set(BY_KIND) - {"semantic"})
+    assert sent - PROBLEMS.keys() == set()
+    index = client.send("GET", "/errors").body.decode()
+    for code in PROBLEMS:
+        assert f"'/errors/{code}'" in index
+    assert client.send("GET", "/errors/nonsense").status == 404
+    assert json.loads(project_problem(422, "of_an_app", "no", {"fields": [], "x": 1})) == {
+        "type": "about:blank",
+        "title": "Unprocessable Entity",
+        "status": 422,
+        "detail": "no",
+        "code": "of_an_app",
+        "fields": [],
+        "data": {"x": 1},
+    }
+
+
+def test_a_problem_is_read_back_as_the_failure_that_it_was():
+    """By a client; anything else is not taken for one."""
+    fields = [{"field": "a", "code": "b"}]
+    for data in ({}, {"x": 1}, {"fields": fields}, {"fields": fields, "x": [None]}):
+        body = project_problem(400, "query", "no", data)
+        assert parse_problem(body) == Failure("semantic", "query", "no", data)
+    for body in (b"", b"[]", b"{}", b"\xff", b'{"code": 1, "detail": ""}', b"<html>"):
+        with pytest.raises(ValueError, match=r"."):
+            parse_problem(body)
 
 
 def test_failures_have_the_statuses_of_the_table():

@@ -261,6 +261,39 @@ def test_a_question_finds_what_is_related():
     assert "R/1" not in found("ice aircraft", one)
 
 
+def test_what_is_related_comes_behind_a_text_with_all_the_words():
+    """It is what was meant; without it, what the best texts have in common counts as much."""
+    texts = {f"N/{n}": f"unrelated filler number {n} of wings" for n in range(150)}
+    for n in range(8):
+        texts[f"Q/{n}"] = "ice forms on cold aircraft deicing boots deicing boots"
+    texts["A/1"] = "after all, cold ice will form on each of the wings of an aircraft, be it large"
+    question = "why does ice form on cold aircraft wings"
+    one = source(texts, analyzer=ENGLISH)
+    assert found(question, one, k=20)[0] == "A/1"
+    others = frozenset(texts) - {"A/1"}
+    with_all, without = (
+        {each.handle: each.score for each in rank(parse(question), [one], 20, among=among).records}
+        for among in (None, others)
+    )
+    assert with_all["Q/1"] < 0.7 * without["Q/1"]
+    hidden = rank(parse(question), [one], 20, without=frozenset({"A/1"})).records
+    assert {each.handle: each.score for each in hidden} == without
+
+
+def test_a_joined_word_alone_means_itself():
+    """Texts that have it come first; in a question it is two words that may be apart."""
+    texts = {
+        "N/1": "a format that is easy to read for a human, and readable",
+        "N/2": "human human human",
+        "N/3": "a long text in which, among many other words, human-readable is found but once",
+        "N/4": "readable, readable",
+        **{f"F/{n}": f"filler number {n}" for n in range(50)},
+    }
+    one = source(texts)
+    assert found("human-readable", one)[0] == "N/3"
+    assert found("human-readable text", one)[0] == "N/3"
+
+
 CRANFIELD = (
     Path(os.environ.get("TRAILS_TEST_DATA", Path(__file__).parents[4] / "shared" / "data"))
     / "cranfield"
@@ -286,9 +319,9 @@ def test_cranfield():
         reached = _gain([grades.get(handle, 0) for handle in found(query, one)])
         best = _gain(sorted(grades.values(), reverse=True)[:10])
         gains.append(reached / best if best else 0.0)
-    assert sum(gains) / len(gains) >= 0.41
+    assert sum(gains) / len(gains) >= 0.42
     for half in (gains[::2], gains[1::2]):
-        assert sum(half) / len(half) >= 0.40
+        assert sum(half) / len(half) >= 0.41
 
 
 def _lines(name):

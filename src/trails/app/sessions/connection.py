@@ -22,6 +22,7 @@ from trails.app.serve.relay.owners import connect_socket
 from trails.errors import FieldError, TrailsError, UnreachableError, ValidationError
 from trails.model.actors import OPERATOR, Secret
 from trails.model.results import Failure
+from trails.projections.problems import parse_problem
 
 
 def error_of(failure: Failure) -> TrailsError:
@@ -200,9 +201,8 @@ def _send(
 def _failure(response: HTTPResponse, address: ServerAddress) -> Failure:
     body = response.read()
     try:
-        error = msgspec.json.decode(body)["error"]
-        return Failure("semantic", error["code"], error["message"], error.get("data", {}))
-    except (msgspec.DecodeError, TypeError, KeyError):
+        return parse_problem(body)
+    except ValueError:
         raise UnreachableError(
             f"{address.name} answered {response.status} {response.reason}, unlike a Trails "
             "server; check the address"

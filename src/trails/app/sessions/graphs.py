@@ -92,7 +92,7 @@ class LocalGraphClient:
         if problem is not None:
             raise QueryError(problem)
         uri = write_uri(parts, query, branch=branch, snapshot=view.snapshot)
-        return _checked(self._runner.run(self._kernel.read(self._actor, uri)))
+        return _checked(self._runner.run(self._kernel.read_whole(self._actor, uri)))
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in."""

@@ -21,7 +21,7 @@ import pyoxigraph as ox
 from trails.engine.graph.graph import MAIN, Graph, MakeView, ignore, now
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
-from trails.engine.graph.texts.indexes import FOLDER as TEXT_FOLDER
+from trails.engine.graph.texts.field_index import FOLDER as TEXT_FOLDER
 from trails.engine.graph.texts.indexes import TextIndexes
 from trails.engine.graph.texts.source import TextSource
 from trails.errors import StorageError

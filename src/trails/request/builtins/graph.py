@@ -41,6 +41,11 @@ def _schema(
     tool: ToolContext, ctx: GraphContext, types: Sequence[str], after: str | None
 ) -> object:
     del tool
+    return schema_page(ctx, types, after)
+
+
+def schema_page(ctx: GraphContext, types: Sequence[str] = (), after: str | None = None) -> Page:
+    """Some types, or all of them: whole or, if that is too long, as an outline."""
     schema = ctx.kg.schema
     if types:
         return _described(ctx, _named(schema, types))

@@ -49,6 +49,7 @@ from trails.request.builtins.declare import (
     said,
     shown,
 )
+from trails.request.fitting import Call, abridge
 from trails.request.resources.contents import condition_of
 
 _LEAST: Final = 16
@@ -351,7 +352,8 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: 
         if cursor is not None:
             asked = {**given, "max_chars": max_chars}
             arguments = {name: each for name, each in asked.items() if each not in (None, [], ())}
-            body["next"] = {"tool": LIST_RECORDS, "arguments": {**arguments, "cursor": cursor}}
+            following = Call(LIST_RECORDS, {**arguments, "cursor": cursor})
+            body["next"] = abridge(following, most // 4)  # a vector is long
             body["expires"] = expiry(time() + LIFETIME)
         return body
 

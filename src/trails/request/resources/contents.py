@@ -54,12 +54,17 @@ from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
 
 READ: Final = "resources/read"
+_NOTE: Final = 600
+"""Characters of the note about the next page, with its cursor."""
 
 
 def read_page(
-    service: GraphService, ctx: GraphContext, uri: str, address: ListAddress
+    service: GraphService, ctx: GraphContext, uri: str, address: ListAddress, most: int | None
 ) -> list[Content]:
-    """A page and, if more follow, a note with the number shown and the next address."""
+    """A page and, if more follow, a note with the number shown and the next address.
+
+    ``most`` is how many characters both may have, None for any number; one item is always shown.
+    """
     limit = address.limit or DEFAULT_LIMIT
 
     def select(opened: GraphContext) -> Selection:
@@ -76,18 +81,30 @@ def read_page(
             select=select,
             subject=[address.type, msgspec.to_builtins(address.where)],
             show=partial(_item, Titles(ctx.kg.schema)),
-            room=sys.maxsize,
+            room=sys.maxsize if most is None else most,
             cursor=address.cursor,
-            at_once=limit,
+            at_once=min(limit, DEFAULT_LIMIT),
         ),
     )
-    contents = [Content(uri, JSON, msgspec.json.encode(page.items).decode())]
-    cursor = page.cursor(Cursors(service.graph), len(page.items))
+    items = page.items
+    if most is not None:
+        items = _fitting(items, most - 2 * len(format_address(address)) - _NOTE)
+    contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
+    cursor = page.cursor(Cursors(service.graph), len(items))
     if cursor is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=cursor)
-        note = _describe_rest(format_address(following), address, len(page.items), page.total)
+        note = _describe_rest(format_address(following), address, len(items), page.total)
         contents.append(note)
     return contents
+
+
+def _fitting(items: list[Item], room: int) -> list[Item]:
+    """The first items that have so many characters of JSON; at least one."""
+    for at, item in enumerate(items):
+        room -= len(msgspec.json.encode(item).decode()) + 1
+        if room < 0:
+            return items[: max(at, 1)]
+    return items
 
 
 def _item(titles: Titles, record: Record) -> Item:
@@ -318,7 +335,9 @@ def _health(report: Report) -> object:
 # --- stored queries --------------------------------------------------------------------
 
 
-def read_query(registry: Registry, offered: Mapping[str, StoredQuery], name: str) -> object:
+def read_query(
+    registry: Registry, offered: Mapping[str, StoredQuery], name: str
+) -> Mapping[str, object]:
     """The description and parameters of a stored query."""
     query = offered.get(name)
     if query is None:

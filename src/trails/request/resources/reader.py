@@ -13,12 +13,12 @@ from typing import Final
 
 import msgspec
 
-from trails.engine.evidence.records import check_type, find_record
+from trails.engine.evidence.records import Record, check_type, missing_record
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import SNAPSHOT
+from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
-from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.doctor import examine
 from trails.engine.visibility.refs import RefResolver, reader
@@ -26,6 +26,7 @@ from trails.errors import NotFoundError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
+from trails.model.nodes import NodeState
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.upkeep import Report
@@ -52,6 +53,13 @@ from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
 from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
+from trails.request.resources.bounds import (
+    complete,
+    fit_document,
+    fit_other,
+    fit_record,
+    has_long_text,
+)
 from trails.request.resources.contents import READ, Doctor, read_document, read_page, read_query
 from trails.request.resources.listing import (
     CompletionSource,
@@ -75,6 +83,7 @@ _SCHEMAS: Final = 64
 """Cached JSON-LD writers, one for each schema."""
 _REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
 """Failures that a caller can cause at any rate without a right: summed up in activities."""
+_QUERIES: Final = "The tool stored_query_list describes all of it."
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -139,15 +148,20 @@ class Reader:
 
     # --- reading it ----------------------------------------------------------------------
 
-    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI. Never raises except for cancellation."""
+    async def read(
+        self, actor: Actor, uri: str, most: int | None = None
+    ) -> Sequence[Content] | Failure:
+        """Read a URI, in at most so many characters. Never raises except for cancellation."""
         try:
             rights = self._authority.rights(actor)
             roots = partial(self._roots, rights)
             address = parse_address(uri, self._service.graph.names.nodes, roots)
+            asked = _Asked(actor, rights, uri, address, most)
             if self._is_quick(address):
-                return self._read(actor, rights, uri, address)
-            return await self._threads.run(actor.name, self._read, actor, rights, uri, address)
+                found = self._read(asked, patient=False)
+                if found is not None:
+                    return found
+            return await self._threads.run(actor.name, self._read_patiently, asked)
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return _failure(error, READ)
 
@@ -178,22 +192,33 @@ class Reader:
             and (address.offset or 0) <= _CHEAP_OFFSET
         )
 
-    def _read(self, actor: Actor, rights: Rights, uri: str, address: Address) -> Sequence[Content]:
+    def _read_patiently(self, asked: _Asked) -> Sequence[Content]:
+        found = self._read(asked, patient=True)
+        assert found is not None  # noqa: S101 - a patient reader reads everything
+        return found
+
+    def _read(self, asked: _Asked, *, patient: bool) -> Sequence[Content] | None:
+        """What a URI names; None if that takes long and the reader is not patient."""
+        actor, rights, uri = asked.actor, asked.rights, asked.uri
+        address, most = asked.address, asked.most
         if isinstance(address, QueryAddress):
             registry = self._service.registry
-            offered = offered_queries(registry, rights)
-            return [_json(uri, read_query(registry, offered, address.name))]
+            found = read_query(registry, offered_queries(registry, rights), address.name)
+            return [_json(uri, found)] if most is None else fit_other(uri, found, most, _QUERIES)
         if not rights.unrestricted and address.place is HERE:
             _check_offered(rights, uri, address, partial(self._roots, rights))
         ctx = self._context(actor, rights, address.place)
         match address:
             case DocumentAddress():
-                return [_json(uri, read_document(self._service, ctx, address, self._doctor))]
+                value = read_document(self._service, ctx, address, self._doctor)
+                if most is None:
+                    return [_json(uri, value)]
+                return fit_document(ctx, uri, address, value, most)
             case InstanceAddress():
-                return self._read_instance(ctx.kg, uri, address)
+                return self._read_instance(ctx, asked, address, patient=patient)
             case ListAddress():
                 check_type(ctx.kg.schema, address.type)
-                return read_page(self._service, ctx, uri, address)
+                return read_page(self._service, ctx, uri, address, most)
 
     def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
         permits = None if place is HERE else reader(rights)
@@ -201,18 +226,70 @@ class Reader:
             actor.name, place.branch or MAIN, place.commit, access=rights, permits=permits
         )
 
-    def _read_instance(self, kg: GraphSession, uri: str, address: InstanceAddress) -> list[Content]:
-        schema = kg.schema
-        state, _ = find_record(kg, address.type, address.id, address.place)
-        names = self._service.graph.names
+    def _read_instance(
+        self, ctx: GraphContext, asked: _Asked, address: InstanceAddress, *, patient: bool
+    ) -> Sequence[Content] | None:
+        kg = ctx.kg
+        check_type(kg.schema, address.type)
+        wanted = _Instance(ctx, asked, address, patient)
+        found = kg.look_at(address.type, address.id, partial(self._look, wanted))
+        if found is None:
+            raise missing_record(kg, address.type, address.id, address.place)
+        return found or None
+
+    def _look(
+        self, wanted: _Instance, state: NodeState | None, commit: str
+    ) -> list[Content] | None:
+        """What is shown of a node: None if there is none, nothing if that takes long."""
+        if state is None:
+            return None
+        ctx, asked, address = wanted.ctx, wanted.asked, wanted.address
+        schema, names = ctx.kg.schema, self._service.graph.names
         documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
-        contents = [Content(uri, LD_JSON, _encode(documents.document(state)).decode())]
-        if address.place != HERE:
-            listing = format_address(ListAddress(address.type, address.place))
-            start = listing.removesuffix(address.type)
-            note = f"IRIs lead to main. To read a node as it is here: {start}{{Type}}/{{id}}"
-            contents.append(Content(listing, TEXT, note))
-        return contents
+        contents: list[Content] = []
+        note = None if address.place == HERE else _describe_place(address)
+        if asked.most is None:
+            if has_long_text(state) and not wanted.patient:
+                return []
+            state = complete(state, schema.by_name[state.type].by_name)
+            contents.append(
+                Content(asked.uri, LD_JSON, _encode(documents.document(state)).decode())
+            )
+        else:
+            record = Record(ctx, address.place, state, commit)
+            room = asked.most - (0 if note is None else len(note.text))
+            cursors = Cursors(self._service.graph)
+            contents += fit_record(record, asked.uri, documents, names, room, cursors)
+        return contents if note is None else [*contents, note]
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A read: who asks for what."""
+
+    actor: Actor
+    rights: Rights
+    uri: str
+    address: Address
+    most: int | None
+    """How many characters it may have; None for any number."""
+
+
+class _Instance(msgspec.Struct, frozen=True):
+    """A read of an instance."""
+
+    ctx: GraphContext
+    asked: _Asked
+    address: InstanceAddress
+    patient: bool
+    """Whether long texts may be read, which takes long."""
+
+
+def _describe_place(address: InstanceAddress) -> Content:
+    """How to go on from an instance in the same branch or commit."""
+    listing = format_address(ListAddress(address.type, address.place))
+    start = listing.removesuffix(address.type)
+    note = f"IRIs lead to main. To read a node as it is here: {start}{{Type}}/{{id}}"
+    return Content(listing, TEXT, note)
 
 
 def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> None:

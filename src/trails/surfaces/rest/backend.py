@@ -106,8 +106,8 @@ class RestBackend(Protocol):
     async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool; the answer is whole, unless ``max_chars`` is given."""
 
-    async def read(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI."""
+    async def read_whole(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+        """Read a URI: all of it, however long."""
 
 
 def write_uri(

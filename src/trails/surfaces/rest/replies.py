@@ -1,6 +1,6 @@
 """Outcomes as HTTP responses, with the one table of status codes of this surface.
 
-Every error has the form ``{"error": {"code", "message", "data"}}``.
+Every error is a problem of RFC 9457 (``projections/problems.py``).
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from trails.errors import TrailsError
 from trails.model.results import Failure, FailureKind, Outcome
+from trails.projections.problems import PROBLEM, project_problem
 
 BY_KIND: Final[dict[FailureKind, int]] = {
     "unknown": 404,
@@ -93,15 +93,12 @@ def reply(outcome: Outcome, *, status: int = 200) -> Response:
 def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Response:
     """The one form of an error."""
     status = status_of(failure)
-    error: dict[str, object] = {"code": failure.code, "message": failure.message}
-    if failure.data:
-        error["data"] = failure.data
     given = dict(headers or {})
     if status in _AGAIN:
         seconds = failure.data.get("retry_after")
         given["Retry-After"] = str(seconds if isinstance(seconds, int) else _AGAIN[status])
-    body = msgspec.json.encode({"error": error}, enc_hook=str)
-    return Response(body, status, given, media_type=JSON)
+    body = project_problem(status, failure.code, failure.message, failure.data)
+    return Response(body, status, given, media_type=PROBLEM)
 
 
 async def refuse_http(request: Request, error: Exception) -> Response:

@@ -26,6 +26,7 @@ from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
 from trails.model.types import MAP
 from trails.model.uris import Content
+from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
 from trails.surfaces.rest.backend import ServedFile, join_page, place_problem, write_uri
@@ -198,7 +199,7 @@ async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
         raise refused("query_string", problem)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
-    found = await call.backend.read(call.actor, uri)
+    found = await call.backend.read_whole(call.actor, uri)
     if isinstance(found, Failure):
         raise Refused(found)
     return found
@@ -279,7 +280,8 @@ def send_content(call: RestCall, found: ServedFile) -> Response:
         if wanted is not None:
             start, end, status = *wanted, 206
             if start >= end:
-                headers |= {"Content-Range": f"bytes */{found.size}", "Content-Type": JSON}
+                headers["Content-Range"] = f"bytes */{found.size}"
+                del headers["Content-Type"]
                 message = f"There are {found.size} bytes, and none of them are in this range."
                 return refuse(Failure("semantic", "range", message), headers)
             headers["Content-Range"] = f"bytes {start}-{end - 1}/{found.size}"
@@ -327,6 +329,8 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
     declared = operation_routes(OPERATIONS)
     return [
         SegmentRoute("/healthz", Methods({"GET": _health(graphs)})),
+        SegmentRoute(ERRORS_PATH, Methods({"GET": _explain_errors})),
+        SegmentRoute(f"{ERRORS_PATH}/{{code}}", Methods({"GET": _explain_errors})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
         at("/kg/{type}", get=list_instances),
         at("/kg/{type}/{id}", get=get_instance),
@@ -373,11 +377,26 @@ def _health(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
             each.data.get("reason") if isinstance(each, Failure) else each.status
             for each in graphs.values()
         }
-        worst = next((each for each in ("behind", "read_only") if each in found), "ok")
-        body = msgspec.json.encode({"status": worst})
-        return Response(body, 503 if worst == "behind" else 200, media_type=JSON)
+        if "behind" in found:
+            raise refused("behind", _LOST)
+        body = msgspec.json.encode({"status": "read_only" if "read_only" in found else "ok"})
+        return Response(body, media_type=JSON)
 
     return answer
+
+
+_LOST: Final = "The log of a graph has lost commits; an administrator runs 'trails recover'."
+
+
+async def _explain_errors(request: Request) -> Response:
+    """The codes of errors, or what one of them means: the ``type`` of a problem leads here."""
+    code = request.path_params.get("code")
+    page = project_problem_index() if code is None else project_problem_page(str(code))
+    if page is None:
+        raise refused(
+            "not_found", f"There is no error code {str(code)[:100]!r}; see {ERRORS_PATH}."
+        )
+    return Response(page, media_type="text/html")
 
 
 def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:

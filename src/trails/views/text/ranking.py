@@ -10,6 +10,7 @@ The order is total and depends on the query and the texts searched, on nothing e
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -35,10 +36,14 @@ FEEDBACK_TEXTS: Final = 10
 FEEDBACK_TERMS: Final = 20
 FEEDBACK_WEIGHT: Final = 0.5
 """RM3 as it is usually set: so many texts and words, and the weight of the question itself."""
-BONUS: Final = 0.2
-"""What the whole of a joined word counts beside its parts."""
+ANSWERED_WEIGHT: Final = 0.9
+"""The weight of a question that some text has all the words of: what is added comes behind."""
 NATURAL_TERMS: Final = 4
 """A question has at least so many different words; fewer are keywords, and taken literally."""
+BONUS: Final = 0.2
+"""What the whole of a joined word counts in a question, beside its parts."""
+KEYWORD_BONUS: Final = 2.0
+"""The same among keywords: texts that have it as it was written come first."""
 FEEDBACK_LEAST: Final = 100
 """Among fewer texts, what the best ones have in common is chance."""
 _LONGEST_FEEDBACK: Final = 20_000
@@ -122,6 +127,7 @@ class _Search:
         self._without = without
         self._documents = sum(source.corpus.documents for source in sources)
         self._frequencies: dict[str, int] = {}
+        self._bonus = BONUS if len(query.groups) >= NATURAL_TERMS else KEYWORD_BONUS
         self.most = MOST_LEAVES
         self.plans = [Plan() for _ in sources]
         common = self._common(query)
@@ -216,7 +222,7 @@ class _Search:
                 counts[-1] = blended
             weight = (K1 + 1) * sum(idf(count, self._documents) for count in counts)
         if leaf.bonus:
-            times *= BONUS
+            times *= self._bonus
         weights[leaf] = weights.get(leaf, 0.0) + weight * times * self._sources[place].weight
 
     # ------------------------------------------------------------------------ searching
@@ -313,9 +319,24 @@ class _Search:
             for source, plan in zip(self._sources, self.plans, strict=True)
         )
 
-    def expanded(self, records: Iterable[Ranked]) -> _Search:
-        """This search with the words that are typical of the best texts (RM3)."""
+    def _is_answered(self) -> bool:
+        """Whether a text has all the words: then it is what was meant."""
+        for source, plan in zip(self._sources, self.plans, strict=True):
+            words = [leaf for leaf in plan.weights if len(leaf.terms) == 1]
+            asked = Plan(dict.fromkeys(words[:1], 1.0), [[leaf] for leaf in words])
+            if words and source.corpus.search(asked, 1, self._among, self._without):
+                return True
+        return False
+
+    def expanded(self, records: Sequence[Ranked]) -> _Search:
+        """This search with the words that are typical of the best texts (RM3).
+
+        Scores are taken as the logarithms of probabilities: a text that is far better than the
+        others speaks almost alone, so what it has in common with them does not lead away from it.
+        """
         typical: dict[str, dict[str, float]] = {}
+        weight = ANSWERED_WEIGHT if self._is_answered() else FEEDBACK_WEIGHT
+        best = max((record.score for record in records), default=0.0)
         for record in records:
             found = record.found[0]
             source = self._sources[found.source]
@@ -326,7 +347,7 @@ class _Search:
             words = analyzer.words(texts[found.item][:_LONGEST_FEEDBACK])
             counts = typical.setdefault(analyzer.version, {})
             for word, count in Counter(words).items():
-                share = record.score * count / len(words)
+                share = math.exp(record.score - best) * count / len(words)
                 counts[word] = counts.get(word, 0.0) + share
         other = copy(self)
         other.plans = [Plan(dict(plan.weights)) for plan in self.plans]
@@ -335,7 +356,7 @@ class _Search:
             plan = self.plans[place]
             terms = self._typical(typical.get(source.corpus.analyzer.version, {}))
             asked = sum(len(leaf.terms) == 1 for leaf in plan.weights)
-            mass = asked * (1 - FEEDBACK_WEIGHT) / FEEDBACK_WEIGHT
+            mass = asked * (1 - weight) / weight
             for term, share in terms.items():
                 other.weigh(place, Leaf((term,)), None, mass * share)
         return other

@@ -51,7 +51,7 @@ class Answer(NamedTuple):
     @property
     def code(self) -> str:
         """The code of an error."""
-        found: str = self.json["error"]["code"]
+        found: str = self.json["code"]
         return found
 
     def header(self, name: str) -> str | None:

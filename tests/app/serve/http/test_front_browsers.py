@@ -150,7 +150,7 @@ def test_answers_of_mcp_have_them_too(private, revision):
 
 
 def test_refusals_have_one_form_and_tell_no_graph(front):
-    """``{"error": {"code", "message"}}``; a graph that is not there is not told from others."""
+    """Problems of RFC 9457; a graph that is not there is not told from others."""
     for path, status, code in (
         ("/graphs", 401, "unauthenticated"),
         (MCP, 401, "unauthenticated"),
@@ -159,7 +159,9 @@ def test_refusals_have_one_form_and_tell_no_graph(front):
     ):
         found = front.get(path)
         assert (found.status, found.code) == (status, code)
-        assert set(found.json) == {"error"}
+        assert set(found.json) == {"type", "title", "status", "detail", "code"}
+        assert found.header("content-type") == "application/problem+json"
+        assert front.get(found.json["type"]).header("content-type").startswith("text/html")
         assert found.header("www-authenticate") == "Bearer"
     first, second = (
         front.get("/graphs/none/mcp", BEARER),
@@ -175,6 +177,12 @@ def test_whether_it_lives_is_all_that_is_told(front):
     """To everybody who asks under a right name; nothing else is open, however it is spelt."""
     found = front.get("/healthz")
     assert (found.status, found.json) == (200, {"status": "ok"})
+    for path in (
+        "/errors%2fgraphs",
+        "/errors/../graphs",
+        "/errors/%2e%2e/graphs",
+    ):
+        assert front.get(path).status in {400, 401, 404}
     for path in (
         "/healthz/",
         "/healthz/../graphs",

@@ -348,7 +348,7 @@ def test_another_analysis_makes_an_index_anew(
 def _place(app: App) -> Path:
     folder = app.graph().folder
     assert folder is not None
-    return folder / text_indexes.FOLDER
+    return folder / field_index.FOLDER
 
 
 def _manifest(app: App):
@@ -520,7 +520,7 @@ def test_a_position_that_the_log_does_not_have_is_a_loss(tmp_path: Path, small: 
     assert graph.status == "behind"
     assert len(found(graph, graph.main, "Memo", "body")) == 8
     graph.close()
-    assert read_manifest(folder / text_indexes.FOLDER).position.commit == last
+    assert read_manifest(folder / field_index.FOLDER).position.commit == last
 
 
 def test_closing_waits_for_the_thread_that_indexes(
@@ -734,4 +734,128 @@ def test_readers_of_a_snapshot_see_nothing_of_writers(tmp_path: Path, small: Non
         thread.join()
     assert not errors
     assert_right(app)
+    app.close()
+
+
+# --- indexes of branches --------------------------------------------------------------------
+
+
+def _far(folder: Path) -> tuple[App, Path]:
+    """A graph with a branch that is far from main, and the folder of the branch's indexes."""
+    app = open_app(folder)
+    save(app, *codes(30))
+    create_branch(app.graph(), "side", actor="a")
+    save(app, *codes(30, 100), branch="side", text="side words")
+    assert_right(app, branch="side")
+    checkout = app.graph().checkout("side")
+    assert app.graph().texts.is_open(checkout)
+    assert checkout.folder is not None
+    return app, checkout.folder / field_index.FOLDER
+
+
+def _own(app: App) -> dict[str, str]:
+    """The folders of the branch's own indexes, by field."""
+    own = app.graph().texts._overlays.own(app.graph().checkout("side"))
+    return {each.field.field: each.files[0] for each in own if each.field.type == "Memo"}
+
+
+def test_indexes_of_a_branch_are_used_again(tmp_path: Path, small: None) -> None:
+    """After a restart, with what was written since; nothing is linked or built again."""
+    app, place = _far(tmp_path / "p")
+    before = _own(app)
+    assert all(before.values())
+    save(app, "c1", "last", branch="side", text="after the search")
+    app.close()
+    (place / "left over").mkdir()
+    for number in range(3):
+        app = open_app(tmp_path / "p")
+        save(app, f"more{number}", "c2", branch="side", text=f"text {number}")
+        save(app, *codes(3), text=f"main {number}")
+        assert_right(app, branch="side")
+        assert _own(app) == before
+        assert_right(app)
+        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        app.close()
+    assert not (place / "left over").exists()
+
+
+def test_indexes_of_a_branch_after_a_crash(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was written of files and manifest, each text is found once."""
+    images: list[Path] = []
+
+    def crash() -> None:
+        images.append(tmp_path / f"image-{len(images)}")
+        copy_running(tmp_path / "p", images[-1])
+
+    def around(owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given: object, **more: object) -> object:
+            crash()
+            done = real(*given, **more)
+            crash()
+            return done
+
+        monkeypatch.setattr(owner, name, call)
+
+    monkeypatch.setattr(text_indexes, "_DELAY", 60.0)
+    for owner, name in ((TextIndex, "flush"), (text_overlays, "write_manifest")):
+        around(owner, name)
+    app, _ = _far(tmp_path / "p")
+    save(app, *codes(20, 5), branch="side", text="flushed")
+    assert_right(app, branch="side")
+    save(app, *codes(3), branch="side", text="later")
+    crash()
+    app.close()
+    monkeypatch.undo()
+    assert len(images) > 8
+    for image in images[::2]:
+        again = open_app(image)
+        if "side" in again.graph().log.branches():
+            assert_right(again, branch="side")
+        assert all(each.status == "ok" for each in verify(again.graph(), silent))
+        again.close()
+
+
+@pytest.mark.parametrize("name", ["no manifest", "flipped manifest", "no index", "a flipped byte"])
+def test_damaged_indexes_of_a_branch(tmp_path: Path, small: None, name: str) -> None:
+    """They are made again."""
+    app, place = _far(tmp_path / "p")
+    app.close()
+    DAMAGES[name](place, random.Random(name))
+    app = open_app(tmp_path / "p")
+    assert_right(app, branch="side")
+    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert_right(app, branch="side")
+    app.close()
+
+
+def test_verify_compares_the_stored_indexes_of_a_branch(tmp_path: Path, small: None) -> None:
+    """Those that no search has used in this process, too; repair removes them."""
+    app, _ = _far(tmp_path / "p")
+    app.close()
+    app = open_app(tmp_path / "p")
+    own = app.graph().texts._overlays.stored(app.graph().checkout("side"))
+    (body,) = [each for each in own if each.field.key == ("Memo", "body")]
+    opened = body.opened()
+    opened.put({"Memo/c1": "another text"})
+    opened.flush()
+    problems = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+    assert [each.detail for each in problems] == ["1 text of Memo.body of side differ from the log"]
+    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert_right(app, branch="side")
+    app.close()
+
+
+def test_indexes_go_with_their_branch(tmp_path: Path, small: None) -> None:
+    """And another branch of the same name has its own texts."""
+    app, place = _far(tmp_path / "p")
+    app.close()
+    app = open_app(tmp_path / "p")
+    delete_branch(app.graph(), "side", force=True, actor="a")
+    assert not place.exists()
+    create_branch(app.graph(), "side", actor="a")
+    assert_right(app, branch="side")
     app.close()

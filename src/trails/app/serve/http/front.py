@@ -34,9 +34,9 @@ from trails.app.serve.http.responses import (
     HeaderSender,
     JsonReply,
     access_headers,
-    error_body,
     has_misplaced_token,
     presented_in,
+    problem_reply,
     raw_path,
     rpc_error_body,
 )
@@ -57,6 +57,7 @@ from trails.model.actors import (
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
+from trails.projections.problems import ERRORS_PATH
 from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
@@ -67,8 +68,7 @@ from trails.surfaces.rest.routes import build_app
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The path of loads, whose bodies are streamed."""
-_HEALTH: Final = "/healthz"
-"""Needs no credential."""
+_PUBLIC: Final = frozenset({"/healthz", ERRORS_PATH})
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -140,7 +140,7 @@ class HttpInterface:
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
-        if reply is None and scope["path"] != _HEALTH:
+        if reply is None and not _is_public(scope["path"]):
             reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
             reply = _refuse_misplaced(scope, head)
@@ -184,7 +184,7 @@ class HttpInterface:
         if head.length <= self._max_body or _parts(scope)[3:] == [_LOAD]:
             return None
         message = f"the body is too large; at most {self._max_body:,} bytes are read here"
-        return JsonReply(413, error_body("too_large", message))
+        return problem_reply(413, "too_large", message)
 
     def _describe(self, scope: Scope) -> JsonReply | None:
         """Describe where tokens come from, for clients that have none yet."""
@@ -201,10 +201,11 @@ class HttpInterface:
         refused = graph.refuse_overload(scope[ACTOR_KEY])
         if refused is None:
             return None
-        body = error_body(refused.code, refused.message, refused.data)
+        again = [(b"retry-after", str(refused.data["retry_after"]).encode())]
         if named is not None or parts[3] in _MCP_PATHS:
             body = rpc_error_body(refused.code, refused.message, refused.data)
-        return JsonReply(503, body, [(b"retry-after", str(refused.data["retry_after"]).encode())])
+            return JsonReply(503, body, again)
+        return problem_reply(503, refused.code, refused.message, refused.data, again)
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to its surface."""
@@ -213,7 +214,7 @@ class HttpInterface:
         if (
             self._operator is not None
             and listener.callers.operator
-            and scope[ACTOR_KEY] == OPERATOR
+            and scope.get(ACTOR_KEY) == OPERATOR
             and scope["method"] == "POST"
             and len(parts) == 3
             and parts[1] == OPERATOR_PATH
@@ -232,10 +233,15 @@ class HttpInterface:
         found = self._graphs.get(name)
         if isinstance(found, Failure):
             outage = describe_outage(name, found, scope[ACTOR_KEY])
-            await JsonReply(503, error_body(outage.code, outage.message)).send(send)
+            await problem_reply(503, outage.code, outage.message).send(send)
             return
         message = f"there is no graph {name[:100]!r}"
-        await JsonReply(404, error_body("not_found", message)).send(send)
+        await problem_reply(404, "not_found", message).send(send)
+
+
+def _is_public(path: str) -> bool:
+    """Whether a path needs no credential: it shows nothing of any graph."""
+    return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
 
 
 def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:
@@ -244,7 +250,7 @@ def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonRe
     if objection is None:
         return None
     code = "forbidden" if objection.status == 403 else "bad_request"
-    return JsonReply(objection.status, error_body(code, objection.message))
+    return problem_reply(objection.status, code, objection.message)
 
 
 def _answer_preflight(policy: HostPolicy, scope: Scope) -> JsonReply | None:
@@ -260,10 +266,10 @@ async def _authenticate(
     """Put the caller into the scope; or ask for a credential."""
     caller = callers.recognise(authorization) or await callers.authenticate(authorization)
     if isinstance(caller, Refusal):
-        body = error_body(caller.failure.code, caller.failure.message)
-        if caller.challenge is None:
-            return JsonReply(503, body, [(b"retry-after", b"5")])
-        return JsonReply(401, body, [(b"www-authenticate", caller.challenge)])
+        status, more = 503, (b"retry-after", b"5")
+        if caller.challenge is not None:
+            status, more = 401, (b"www-authenticate", caller.challenge)
+        return problem_reply(status, caller.failure.code, caller.failure.message, more=[more])
     scope[ACTOR_KEY] = caller
     scope[CHALLENGE_KEY] = callers.step_up(caller)
     if authorization is not None:
@@ -275,7 +281,7 @@ def _refuse_misplaced(scope: Scope, head: AccessHeaders) -> JsonReply | None:
     """Refuse a token outside the Authorization header, before it is stored anywhere."""
     if not has_misplaced_token(scope, head):
         return None
-    return JsonReply(400, error_body("misplaced_token", MISPLACED))
+    return problem_reply(400, "misplaced_token", MISPLACED)
 
 
 def _common_headers(policy: HostPolicy, headers: Headers) -> Headers:
@@ -315,12 +321,12 @@ class OperatorInterface:
         operation = find_operation(name)
         if operation is None:
             message = f"there is no operation {name[:100]!r}"
-            await JsonReply(404, error_body("not_found", message)).send(send)
+            await problem_reply(404, "not_found", message).send(send)
             return
         try:
             given = msgspec.json.decode(await _read_arguments(receive), type=operation.takes)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            await JsonReply(400, error_body("bad_request", str(error))).send(send)
+            await problem_reply(400, "bad_request", str(error)).send(send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": [_NDJSON]})
         async for line in self._lines(operation, given):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from starlette.types import Message, Receive, Send
 
-from trails.app.serve.http.responses import JsonReply, error_body
+from trails.app.serve.http.responses import JsonReply, problem_reply
 from trails.model.actors import Actor
 
 _CONNECTIONS: Final = 10_000
@@ -92,10 +92,10 @@ class BodyBudget:
                 f"Your unfinished requests have bodies of more than {self._most_each:,} bytes in "
                 "total; wait for one to be answered, then send this one again."
             )
-            return JsonReply(429, error_body("budget", message), [(b"retry-after", b"1")])
+            return problem_reply(429, "budget", message, more=[(b"retry-after", b"1")])
         if self.total + count > self._most:
             message = "Too many request bodies are being sent to this server; try again in a while."
-            return JsonReply(503, error_body("busy", message), [(b"retry-after", b"5")])
+            return problem_reply(503, "busy", message, more=[(b"retry-after", b"5")])
         self._held[whose] = held
         self.total += count
         return None

@@ -17,6 +17,7 @@ import msgspec
 from starlette.types import Scope
 
 from trails.model.actors import BEGINNING, PRESENTED_KEY, Secret, holds_token
+from trails.projections.problems import PROBLEM, project_problem
 
 if TYPE_CHECKING:
     from starlette.types import Message, Send
@@ -35,6 +36,7 @@ _PRIVATE: Final = (b"cache-control", b"no-store")
 HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
 _SERVER_ERROR: Final = -32000
 JSON: Final = (b"content-type", b"application/json")
+_PROBLEM: Final = (b"content-type", PROBLEM.encode())
 
 
 class HeaderSender:
@@ -56,14 +58,6 @@ class HeaderSender:
         return self._send(message)
 
 
-def error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
-    """The JSON form of an error."""
-    error: dict[str, object] = {"code": code, "message": message}
-    if data:
-        error["data"] = data
-    return msgspec.json.encode({"error": error})
-
-
 def rpc_error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
     """An error in the form of MCP, for a request whose id was not read."""
     error = {"code": _SERVER_ERROR, "message": message, "data": {**(data or {}), "code": code}}
@@ -76,25 +70,38 @@ class JsonReply(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     more: Headers = ()
+    media: tuple[bytes, bytes] = JSON
 
     async def send(self, send: Send) -> None:
         headers = list(self.more)
         if self.status != HTTPStatus.NO_CONTENT:
-            headers = [JSON, (b"content-length", str(len(self.body)).encode()), *headers]
+            headers = [self.media, (b"content-length", str(len(self.body)).encode()), *headers]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
 
 
+def problem_reply(
+    status: int,
+    code: str,
+    message: str,
+    data: Mapping[str, object] | None = None,
+    more: Headers = (),
+) -> JsonReply:
+    """An error as a complete response."""
+    return JsonReply(status, project_problem(status, code, message, data), more, _PROBLEM)
+
+
 def write_refusal(status: int, code: str, message: str, more: Headers = ()) -> bytes:
     """The bytes of a complete error response, the last on its connection."""
-    return write_response(status, error_body(code, message), more)
+    return _write_response(status, _PROBLEM, project_problem(status, code, message), more)
 
 
-def write_response(status: int, body: bytes, more: Headers = ()) -> bytes:
-    """The bytes of a complete response, the last on its connection."""
+def _write_response(
+    status: int, media: tuple[bytes, bytes], body: bytes, more: Headers = ()
+) -> bytes:
     again = [(b"retry-after", b"5")] if status == HTTPStatus.SERVICE_UNAVAILABLE else []
     headers = (
-        JSON,
+        media,
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
         *SECURITY,
@@ -140,7 +147,7 @@ def _answer(status: int, request: bytes, code: str, message: str) -> bytes:
     """The bytes of an error response, in the form of the surface that was requested."""
     target = request.partition(b"\r\n")[0].partition(b"?")[0].split(b" ")
     if len(target) > 1 and target[1].endswith(b"/mcp"):
-        return write_response(status, rpc_error_body(code, message))
+        return _write_response(status, JSON, rpc_error_body(code, message))
     return write_refusal(status, code, message)
 
 

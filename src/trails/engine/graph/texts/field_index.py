@@ -28,6 +28,8 @@ from trails.log.storage import storage_errors
 from trails.views.text.index import TextIndex
 from trails.views.text.manifest import IndexRecord, link_index, operations_of
 
+FOLDER: Final = "text"
+"""Where the indexes of ``main`` are in a graph's folder, and those of a branch in its own."""
 LARGE_TAIL: Final = 1_000
 """Nodes in a tail from which they are indexed."""
 LARGE_BYTES: Final = 4 << 20
@@ -187,6 +189,11 @@ class FieldIndex:
             self.documents,
             tuple(self.tail.marks),
         )
+
+    @property
+    def files(self) -> tuple[str, int]:
+        """Its folder, and how many operations the files there have seen."""
+        return self._folder, self._operations
 
     @property
     def is_due(self) -> bool:

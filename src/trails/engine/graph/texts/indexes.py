@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.texts.field_index import FieldIndex, Workplace
+from trails.engine.graph.texts.field_index import FOLDER, FieldIndex, Workplace
 from trails.engine.graph.texts.fields import Key, Predicates, Text, TextField, by_predicate
 from trails.engine.graph.texts.overlays import Overlays, is_flooded
 from trails.engine.graph.texts.source import Texts, TextSource
@@ -46,8 +46,6 @@ from trails.views.text.manifest import (
     write_manifest,
 )
 
-FOLDER: Final = "text"
-"""Where the indexes of ``main`` are in a graph's folder, and those of a branch in its own."""
 _UNSAVED: Final = 1_000
 """Commits that a catch-up after a crash has to look at, at most."""
 _DELAY: Final = 1.0
@@ -109,6 +107,7 @@ class TextIndexes:
             lambda: self._at,
             self._index_of,
             self._folder_of,
+            owner=owner,
             read_only=read_only,
         )
         self._position: Position | None = None
@@ -397,11 +396,14 @@ class TextIndexes:
 
     def rebuild(self, refs: Iterable[Checkout]) -> None:
         """Make the indexes of ``main`` anew, and others when they are asked for."""
-        del refs
         self._progress("the text index is to be rebuilt; building it from the node index")
         self.check()
         self.compact()
         self._overlays.drop()
+        for ref in refs:
+            folder = None if ref is self._main else self._folder_of(ref)
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def verify(
         self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
@@ -430,7 +432,7 @@ class TextIndexes:
     def _indexes_of(self, checkout: Checkout) -> list[FieldIndex]:
         if checkout is self._main:
             return list(self._indexes.values())
-        return list(self._overlays.own(checkout))
+        return list(self._overlays.stored(checkout))
 
     def _compare(self, index: FieldIndex, checkout: Checkout, fresh: NodeIndex) -> tuple[int, int]:
         """(texts, differing ones) of a field; what commits touched since the fold is left out."""
@@ -496,9 +498,9 @@ class TextIndexes:
             self._save()
         except StorageError as error:
             self._progress(f"the position of the text index was not written: {error.message}")
+        self._overlays.close()
         for index in self._indexes.values():
             index.close()
-        self._overlays.drop()
         if self._read_only and self._place.folder is not None:
             shutil.rmtree(self._place.folder, ignore_errors=True)
 

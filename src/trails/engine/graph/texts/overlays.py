@@ -4,7 +4,10 @@ An overlay is a tail (``field_index``) for each field: the nodes that commits be
 the branch touch, and those in main's own tail. It grows with the difference, whatever the size of
 the graph. Where it has grown long, nodes whose text is the same are removed; where it is long
 still, the field gets an index of its own, which begins with links to main's files, or is built
-if the branch has little in common with ``main``. These indexes last as long as the process.
+if the branch has little in common with ``main``.
+
+Indexes of a branch's own have a manifest, as those of ``main`` do, and are used again after a
+restart if their files are exactly those that it names. Those of snapshots are not kept.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.texts.field_index import (
+    FOLDER,
     LONG_BYTES,
     SCANNED,
     FieldIndex,
@@ -26,7 +31,18 @@ from trails.engine.graph.texts.field_index import (
 )
 from trails.engine.graph.texts.fields import Key, TextField, Touch, by_predicate
 from trails.engine.graph.texts.source import Texts, TextSource
+from trails.errors import StorageError, TrailsError
+from trails.model.history import Position
 from trails.views.text.index import TextIndex
+from trails.views.text.manifest import (
+    MANIFEST,
+    IndexRecord,
+    link_index,
+    make_manifest,
+    operations_of,
+    read_manifest,
+    write_manifest,
+)
 
 FAR: Final = 2 * SCANNED
 """Nodes of an overlay from which a field gets an index of its own."""
@@ -60,15 +76,28 @@ class _Overlay:
         self.tails: dict[Key, TextTail] = {key: TextTail() for key in fields}
         self.own: dict[Key, FieldIndex] = {}
         """Fields that have an index of their own here."""
+        self.restored = False
+        """Whether indexes of an earlier process were looked for."""
+        self.saved: frozenset[tuple[str, int]] = frozenset()
+        """The files that the manifest names."""
 
     def is_far(self, key: Key) -> bool:
         """Whether a search would take long."""
         return len(self.tails[key]) > FAR or self.tails[key].bytes > LONG_BYTES
 
-    def remove(self) -> None:
-        """Close its indexes, and remove their files."""
+    @property
+    def lasts(self) -> bool:
+        """Whether its indexes are kept for the next process."""
+        return self.place.folder is not None and not self.place.checkout.fixed
+
+    def close(self) -> None:
+        """Close its indexes."""
         for index in self.own.values():
             index.close()
+
+    def remove(self) -> None:
+        """Close its indexes, and remove their files."""
+        self.close()
         if self.place.folder is not None:
             shutil.rmtree(self.place.folder, ignore_errors=True)
 
@@ -83,6 +112,7 @@ class Overlays:
         base: Callable[[Key], FieldIndex | None],
         folder: Callable[[Checkout], Path | None],
         *,
+        owner: str,
         read_only: bool,
     ) -> None:
         """``position``: the commit at which main's indexes are; ``base``: one of them."""
@@ -92,6 +122,7 @@ class Overlays:
         self._position = position
         self._base = base
         self._folder = folder
+        self._owner = owner
         self._read_only = read_only
         self._kept: dict[Checkout, _Overlay] = {}
 
@@ -99,11 +130,15 @@ class Overlays:
         """An index, and the texts that replace what it has of these nodes."""
         overlay = self._overlay(checkout)
         with overlay.lock:
+            self._restore(overlay)
             while True:
                 self._advance(overlay)
                 base, own = self._base(field.key), overlay.own.get(field.key)
                 if own is not None:
-                    return own.texts()
+                    found = own.texts()
+                    with suppress(StorageError):  # then it is forked again
+                        self._save(overlay)
+                    return found
                 if base is None or base.field.stamp != field.stamp:
                     # Main has no such field, or analyses it in another way.
                     overlay.own[field.key] = FieldIndex(field, overlay.place)
@@ -134,7 +169,7 @@ class Overlays:
             while len(self._kept) > _KEPT:
                 surplus.append(self._kept.pop(next(iter(self._kept))))
         for each in surplus:
-            each.remove()
+            self._close(each)
         return found
 
     def _make(self, checkout: Checkout) -> _Overlay:
@@ -202,7 +237,97 @@ class Overlays:
             with self._lock:
                 tail.clear()
 
+    # --- files -----------------------------------------------------------------------------
+
+    def _restore(self, overlay: _Overlay) -> None:
+        """Use the indexes that an earlier process left, once; remove what else it left."""
+        if overlay.restored or not overlay.lasts:
+            return
+        overlay.restored = True
+        place = overlay.place
+        stored = place.checkout.folder
+        folder = None if stored is None else stored / FOLDER
+        manifest = None if folder is None else read_manifest(folder)
+        if folder is None or not folder.is_dir():
+            return
+        if manifest is not None and self._is_ours(manifest.owner, manifest.position):
+            for record in manifest.indexes:
+                field = overlay.fields.get((record.type, record.field))
+                if field is not None and field.stamp == record.stamp:
+                    self._take(overlay, folder, field, record)
+            self._begin_at(overlay, manifest.position.commit)
+        if not self._read_only:
+            _sweep(folder, {each.record.folder for each in overlay.own.values()})
+
+    def _is_ours(self, owner: str, position: Position) -> bool:
+        return owner == self._owner and self._source.ancestry.has(position)
+
+    def _take(self, overlay: _Overlay, folder: Path, field: TextField, record: IndexRecord) -> None:
+        """Use an index if its files are those of the manifest: newer ones may have other texts."""
+        if record.folder:
+            if "/" in record.folder or operations_of(folder / record.folder) != record.operations:
+                return
+            if self._read_only and overlay.place.folder is not None:
+                link_index(
+                    folder / record.folder, overlay.place.folder / record.folder, symbolic=True
+                )
+        overlay.own[field.key] = FieldIndex(field, overlay.place, record)
+
+    def _begin_at(self, overlay: _Overlay, commit: str) -> None:
+        """Let the other fields be at the commit up to which these indexes are complete."""
+        if not overlay.own:
+            return
+        others = [each for key, each in overlay.fields.items() if key not in overlay.own]
+        if others:
+            wanted = by_predicate(others)
+            for touch in self._source.touched_between(overlay.anchor, commit, wanted):
+                self._mark(overlay, touch)
+        overlay.at = commit
+        overlay.saved = _files(overlay)
+
+    def _save(self, overlay: _Overlay, *, anyway: bool = False) -> None:
+        """Write the manifest, where files have changed and have the texts of a known commit."""
+        folder, files = overlay.place.folder, _files(overlay)
+        if self._read_only or folder is None or not overlay.lasts or not overlay.own:
+            return
+        if files == overlay.saved and not anyway:
+            return
+        with self._lock:
+            position = overlay.place.checkout.nodes.position
+            if position.commit != overlay.at:
+                return  # what was written meanwhile may be in the files
+            records = tuple(each.record for each in overlay.own.values() if each.built)
+        write_manifest(folder, make_manifest(self._owner, position, overlay.schema, records))
+        overlay.saved = files
+
+    def _close(self, overlay: _Overlay) -> None:
+        """Let go of an overlay, and keep the indexes of a branch."""
+        with overlay.lock:
+            if self._read_only or not overlay.lasts:
+                overlay.remove()
+                return
+            with suppress(TrailsError):
+                if overlay.own and overlay.schema == overlay.place.checkout.schema.digest:
+                    self._advance(overlay)
+                    self._save(overlay, anyway=True)
+            overlay.close()
+
+    def close(self) -> None:
+        """Let go of all overlays."""
+        with self._lock:
+            overlays, self._kept = list(self._kept.values()), {}
+        for overlay in overlays:
+            self._close(overlay)
+
     # --- upkeep ----------------------------------------------------------------------------
+
+    def stored(self, checkout: Checkout) -> Sequence[FieldIndex]:
+        """The same, those of an earlier process among them."""
+        overlay = self._overlay(checkout)
+        with overlay.lock:
+            self._restore(overlay)
+            self._advance(overlay)
+            return tuple(overlay.own.values())
 
     def own(self, checkout: Checkout) -> Sequence[FieldIndex]:
         """The indexes that a checkout has of its own."""
@@ -224,6 +349,18 @@ class Overlays:
             overlays = [self._kept.pop(each) for each in gone]
         for overlay in overlays:
             overlay.remove()
+
+
+def _files(overlay: _Overlay) -> frozenset[tuple[str, int]]:
+    return frozenset(each.files for each in overlay.own.values())
+
+
+def _sweep(folder: Path, kept: set[str]) -> None:
+    """Remove what no index has."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name not in {MANIFEST, *kept}:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _nothing_is_early(index: FieldIndex) -> None:
