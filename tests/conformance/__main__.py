@@ -1,4 +1,4 @@
-"""``python -m tests.conformance``: the official suite against both doors.
+"""``python -m tests.conformance``: the official suite against both doors, and the card.
 
 Ends with 1 on any scenario that fails and is not foreseen in expected.toml, on one that is
 foreseen and passes, and when the suite can't be run at all. Extensions are left out; what
@@ -7,7 +7,9 @@ the suite runs and does not score yet counts here too, because it holds.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,8 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
+import msgspec
+from tests.conformance.cards import official_problems
 from tests.conformance.suite import (
     FOLDER,
     HERE,
@@ -30,6 +35,13 @@ from tests.conformance.suite import (
     requirements,
 )
 
+from trails import App
+from trails.app.kernels import kernel_of
+from trails.model.actors import LOCAL
+from trails.model.texts import count
+from trails.projections.thing_description import Security, project_card, project_directory
+
+NORTHLINE: Final = HERE.parents[1] / "examples" / "northline"
 RUNS: Final = (
     ("fast", "2026-07-28"),
     ("sdk", "2026-07-28"),
@@ -49,6 +61,7 @@ def main() -> int:
     except UnavailableError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
+    judged.append(examine_card())
     for line, findings in judged:
         print(line, *(f"  {finding}" for finding in findings), sep="\n")
     return 1 if any(findings for _line, findings in judged) else 0
@@ -64,6 +77,23 @@ def examine_and_judge(node: Path, server: str, revision: str) -> tuple[str, list
     findings = judge(server, report, scored | unscored, expected)
     summary = f"{summarise(report, scored)} scored, {summarise(report, unscored)} not scored"
     return f"{server:5} {revision}  {summary}", list(findings)
+
+
+def examine_card() -> tuple[str, list[str]]:
+    """Compare the card of an example, and its directory, with the official schema of W3C."""
+    with TemporaryDirectory() as folder:
+        unwanted = shutil.ignore_patterns(".trails", "__pycache__")
+        shutil.copytree(NORTHLINE, folder, ignore=unwanted, dirs_exist_ok=True)
+        with App.open(Path(folder)) as app:
+            shown = kernel_of(app).card(LOCAL)
+    card = project_card(shown, "http://localhost/graphs/main/", Security())
+    directory = project_directory(["main"], "http://localhost/", Security("bearer"))
+    found = [each for thing in (card, directory) for each in official_problems(_plain(thing))]
+    return f"card  TD 1.1      {count(len(found), 'problem')}", found
+
+
+def _plain(document: object) -> Any:
+    return json.loads(msgspec.json.encode(document))
 
 
 def summarise(report: Report, scenarios: frozenset[str]) -> str:

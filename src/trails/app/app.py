@@ -8,18 +8,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Self
 
 import msgspec
 
-from trails.app.modules import load_embedder, load_module, queries_folder
+from trails.app.modules import load_embed, load_module, queries_folder
 from trails.app.ownership import Ownership, prepare_data
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
-from trails.app.settings import DATA_FOLDER, GraphSettings, Project, Settings, read_settings
-from trails.engine.graph.embeddings import Embedder
+from trails.app.settings import (
+    DATA_FOLDER,
+    Embeddings,
+    GraphSettings,
+    Project,
+    Settings,
+    read_settings,
+)
+from trails.engine.graph.embeddings import Embed, Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import Versions
@@ -163,8 +170,11 @@ class App:
         registry = app._declared_now if declarations else undeclared
         app.policies = ProjectPolicies(folder, settings, registry, guarded)
         try:
-            for graph in settings.graphs if declarations else ():
-                app._open_graph(graph, strict=strict)
+            for graph in settings.graphs:
+                if declarations:
+                    app._open_graph(graph, strict=strict)
+                else:
+                    app._embed_later(graph)
         except BaseException:
             app.close()
             raise
@@ -202,9 +212,26 @@ class App:
         """Use the function for embeddings that the settings name."""
         given = self.settings.graphs[graph]
         if given.embeddings is not None:
-            self._embedders[graph] = load_embedder(
-                self.folder, given.embeddings, graph, module, given.app
-            )
+            found = load_embed(self.folder, given.embeddings, graph, module, given.app)
+            self._use(graph, given.embeddings, found)
+
+    def _embed_later(self, graph: str) -> None:
+        """The same, but the project's own code is not run before a vector is needed."""
+        given = self.settings.graphs[graph]
+        named = given.embeddings
+        if named is not None:
+
+            @cache
+            def load() -> Embed:
+                return load_embed(self.folder, named, graph, self._module(graph), given.app)
+
+            def embed(texts: list[str]) -> Iterable[Iterable[float]]:
+                return load()(texts)
+
+            self._use(graph, named, embed)
+
+    def _use(self, graph: str, given: Embeddings, embed: Embed) -> None:
+        self._embedders[graph] = Embedder(given.function, embed, given.seconds)
 
     def _collect(self, graph: str) -> Declarations:
         module = self._module(graph)

@@ -15,9 +15,10 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
+from typing import cast
 
 from trails.app.settings import Embeddings, Settings
-from trails.engine.graph.embeddings import Embedder
+from trails.engine.graph.embeddings import Embed
 from trails.engine.sparql.stored_queries import read_queries
 from trails.errors import DeclarationError, SettingsError, TrailsError
 from trails.model.iris import Names
@@ -75,9 +76,9 @@ def _explain(error: BaseException, file: str, path: Path) -> str:
     return f"{where} can't be imported: {detail}"
 
 
-def load_embedder(
+def load_embed(
     folder: Path | None, given: Embeddings, graph: str, app: ModuleType | None, file: str
-) -> Embedder:
+) -> Embed:
     """Return the function that the settings name; ``app`` is the module of the graph's ``file``.
 
     It is looked for, not called: loading a model may take long.
@@ -104,7 +105,7 @@ def load_embedder(
         except TypeError:
             message = f"{setting}: {attribute} must take one argument, a list of texts"
             raise SettingsError(message) from None
-    return Embedder(given.function, found, given.seconds)
+    return cast(Embed, found)
 
 
 def _import(folder: Path | None, name: str, setting: str) -> ModuleType:

@@ -188,6 +188,8 @@ CHALLENGE_KEY: Final = "trails.challenge"
 """A function from a missing scope to the ``WWW-Authenticate`` value that asks for it, or None."""
 PRESENTED_KEY: Final = "trails.presented"
 """The ``Secret`` that came in the ``Authorization`` header."""
+SECURITY_KEY: Final = "trails.security"
+"""The ``Security`` that the card of a graph describes."""
 LISTENER_KEY: Final = "trails.listener"
 """The ``Listener`` that accepted the connection: its host policy and its authenticator."""
 MAX_BODY: Final = 32 << 20

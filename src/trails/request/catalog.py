@@ -21,6 +21,7 @@ from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
+from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
     controls_of,
     project_capability,
@@ -77,6 +78,12 @@ class Catalog:
     def find(self, name: str) -> Entry | None:
         """The entry of a name, with dots or with underscores in their place."""
         return self.entries.get(name) or self._portable.get(name)
+
+    def actions(self, actor: Actor) -> list[CardAction]:
+        """The tools that an actor may use, each with what it is made of."""
+        return [
+            CardAction(tool, self.entries[tool.name].source) for tool in self.tools(actor).tools
+        ]
 
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of tools that can be called again if the outcome is unknown.

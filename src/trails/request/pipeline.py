@@ -26,8 +26,10 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
 from trails.model.results import Failure, Outcome, Status
+from trails.model.types import Schema
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
+from trails.projections.thing_description import Card
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
 from trails.request.answers import MASKED, unknown_tool
@@ -43,6 +45,7 @@ from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
 
 T = TypeVar("T")
+NO_TYPES: Final = Schema()
 _logger: Final = logging.getLogger("trails")
 
 
@@ -86,6 +89,23 @@ class Kernel:
         graph = self._service.graph.name
         return project_instructions(
             self._options.project, graph, schema.types, self.tools(actor).tools
+        )
+
+    def card(self, actor: Actor) -> Card:
+        """What an actor may call, read and watch, of one snapshot of the registry."""
+        catalog, rights = self._pin(), self._authority.rights(actor)
+        schema = NO_TYPES
+        if refuse_reading(actor) is None:
+            main = self._service.graph.main.schema
+            schema = main if rights.unrestricted else rights.schema(MAIN)
+        return Card(
+            title=self._options.project,
+            graph=self._service.graph.name,
+            iri=self.transfers.uri,
+            version=self._options.version,
+            registry=catalog.registry.digest,
+            actions=catalog.actions(actor),
+            schema=schema,
         )
 
     # --- tools -----------------------------------------------------------------------

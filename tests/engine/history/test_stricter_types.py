@@ -225,3 +225,25 @@ def test_a_branch_of_before_is_refused_types_that_its_data_breaks(boxes: Boxes) 
     boxes.reopen(unique=True)
     assert not boxes.app.graph().checkout("b").schema.by_name["Box"].by_name["size"].unique
     assert boxes.broken("b") == []
+
+
+def test_a_default_that_breaks_an_old_rule_is_refused(tmp_path: Path) -> None:
+    """Two nodes get the same value of a unique field: the change does not fit the data."""
+
+    def declared(**rules: Any) -> type:
+        @node_type
+        class Pump(Node):
+            """Has a number that is unique."""
+
+            code: str = predicate(key=True)
+            number: int = predicate(unique=True, **rules)
+
+        return Pump
+
+    before = declared(required=False)
+    app = App(before, name="pumps", folder=tmp_path)
+    ctx = app.context()
+    ctx.kg.save_all(before(code=code) for code in "ab")
+    app.close()
+    with pytest.raises(SchemaMismatchError, match=r"number must be unique|Pump\.number \[unique\]"):
+        App(declared(default=0), name="pumps", folder=tmp_path).context()

@@ -52,7 +52,7 @@ def _near(name):
 
 SLIPS = [
     Ask("tools/list", {}, ("GET", "/capabilities", None)),
-    Ask("resources/list", {}),
+    Ask("resources/list", {}, ("GET", "/card", None)),
     Ask("resources/templates/list", {}),
     Ask("server/discover", {}),
     Ask("initialize", HELLO),

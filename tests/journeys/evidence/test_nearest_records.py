@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from urllib.parse import quote
 
 import pytest
 from tests.worlds.graphs import Calls
+from tests.worlds.processes import Shell
 from tests.worlds.projects import make_project
+from tests.worlds.surfaces import Wires
 
 from trails import App, Node, Vector, node_type, predicate
 from trails.app.settings import Embeddings, GraphSettings, Project, Settings
@@ -306,3 +309,39 @@ def test_a_function_of_the_app_or_of_another_module(tmp_path):
         make_project(tmp_path, files, settings=NAMED.format(function))
         with App.open(tmp_path, strict=True) as app:
             assert [list(each) for each in app.context().kg.embed(["abc"])] == [wanted]
+
+
+def test_the_command_line_lists_and_searches(tmp_path):
+    """The nearest first, each with its score, and the command that goes on."""
+    shell = Shell(make_project(tmp_path, PROJECT, settings=NAMED.format("app:embed")))
+    rows = [{"type": "Point", "data": {"slug": f"p{n}", "place": [n, 1.0]}} for n in range(6)]
+    shell.write("data.ndjson", "".join(json.dumps(each) + "\n" for each in rows))
+    shell.run("load", "data.ndjson")
+    listed = shell.run("get", "Point", "--near", "place=abcde", "-n", "2").stdout
+    assert [line.split()[:2] for line in listed.splitlines()[1:3]] == [
+        ["1", "p5"],
+        ["0.998868", "p4"],
+    ]
+    cursor = listed.rpartition("--cursor ")[2].strip()
+    following = shell.run("get", "Point", "--near", "place=abcde", "-n", "2", "--cursor", cursor)
+    assert "p3" in following.stdout
+    searched = shell.run("search", "--near", "place=[0, 1]", "-t", "Point", "-n", "1").stdout
+    assert "trails://kg/Point/p0" in searched
+    assert "--near 'place=[0, 1]'" in searched
+
+
+def test_rest_takes_near_in_a_body_and_in_a_query_string(calls):
+    """As JSON, in both."""
+    query = f"types=Point&near={quote(json.dumps(EAST))}".encode()
+    with Wires(calls.app) as wires:
+        for reply in (
+            wires.rest("POST", "/search", {"types": ["Point"], "near": EAST}),
+            wires.rest("GET", "/search", query=query),
+        ):
+            assert slugs(json.loads(reply.body), "results")[:2] == ["p00", "p01"]
+        wrong = wires.rest("GET", "/search", query=b"types=Point&near=[1")
+        assert wrong.status == 422
+        failed = {"types": ["Point"], "near": {"field": "place", "text": "unknown"}}
+        reply = wires.rest("POST", "/search", failed)
+        assert reply.status == 503
+        assert json.loads(reply.body)["code"] == "embedding"

@@ -8,7 +8,13 @@ import pytest
 
 from trails.errors import QueryError
 from trails.surfaces.cli.operations import ReadState
-from trails.surfaces.cli.reading import highlight, read_name, show_window, spell_command
+from trails.surfaces.cli.reading import (
+    highlight,
+    read_name,
+    read_near,
+    show_window,
+    spell_command,
+)
 
 NODES = "https://example.org/acme/"
 
@@ -87,3 +93,29 @@ def test_a_branch_is_named_once():
     with pytest.raises(QueryError, match="another branch"):
         read_name("trails://branch/x/kg/Doc/a", NODES, ReadState("y"))
     assert read_name("trails://branch/x/kg/Doc/a", NODES, ReadState("x")).view.branch == "x"
+
+
+def test_near_is_a_text_numbers_or_a_file(tmp_path):
+    """The field is before the first equals sign."""
+    file = tmp_path / "vector.json"
+    file.write_text("[1, 0.5]\n", encoding="utf-8")
+    assert read_near("place=slow = trains") == {"field": "place", "text": "slow = trains"}
+    assert read_near("place=[1, 0.5]") == {"field": "place", "vector": [1.0, 0.5]}
+    assert read_near(f"place=@{file}") == {"field": "place", "vector": [1.0, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("place", "FIELD=TEXT"),
+        ("=text", "FIELD=TEXT"),
+        ("place=", "FIELD=TEXT"),
+        ("place=[1, x]", "list of numbers"),
+        ('place=["1"]', "list of numbers"),
+        ("place=@/no/such/file", "can't be read"),
+    ],
+)
+def test_what_near_can_t_be_is_refused(text, says):
+    """With the forms that it may have."""
+    with pytest.raises(QueryError, match=says):
+        read_near(text)

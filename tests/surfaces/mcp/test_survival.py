@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from copy import deepcopy
 
 import pytest
 from tests.campaigns import sized
@@ -72,7 +73,7 @@ def make(rng: random.Random) -> tuple[Headers, bytes]:
     """A request with something wrong, mostly."""
     revision = rng.choice(REVISIONS)
     method, params = rng.choice(SEEDS)
-    message = message_of(revision, method, dict(params), rng.choice([1, "a", 2**70, None, 1.5]))
+    message = message_of(revision, method, deepcopy(params), rng.choice([1, "a", 2**70, None, 1.5]))
     if rng.random() < 0.4:
         _spoil(message, rng)
     body = json.dumps(message, ensure_ascii=rng.random() < 0.5).encode()
@@ -89,7 +90,7 @@ def _spoil(value: object, rng: random.Random) -> None:
     while isinstance(value, dict) and value:
         key = rng.choice(list(value))
         if rng.random() < 0.4 or not isinstance(value[key], dict):
-            value[key] = rng.choice(VALUES)
+            value[key] = deepcopy(rng.choice(VALUES))  # it may be spoilt in turn
             return
         value = value[key]
 

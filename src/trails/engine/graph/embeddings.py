@@ -16,7 +16,7 @@ from math import isfinite
 from time import monotonic
 from typing import Final
 
-from trails.errors import BusyError, EmbeddingError
+from trails.errors import BusyError, EmbeddingError, TrailsError
 from trails.model.texts import count
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,8 @@ class _Call:
         try:
             self.vectors = [array("d", each) for each in self._embed(list(self._texts))]
             self.problem = self._check()
+        except TrailsError as error:
+            self.problem = f"failed: {error.message}"
         except BaseException as error:
             logger.exception("the function for embeddings failed")
             self.problem = f"failed ({type(error).__name__}); details are in the log"

@@ -363,12 +363,14 @@ def _change(graph: Graph, write: Write, schema: Schema) -> None:
     with graph.file.writer() as db:
         refuse_misfit(lost_data(checkout, db, schema))
         write.change_schema(schema)
-        _fill_defaults(write, db, old)
-        refuse_misfit(group_violations(broken_rules(checkout.nodes, db, checkout.compiled, [old])))
+        # A default may break rules that are not new, such as that of a unique field.
+        since = None if _fill_defaults(write, db, old) else [old]
+        refuse_misfit(group_violations(broken_rules(checkout.nodes, db, checkout.compiled, since)))
 
 
-def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> None:
-    checkout = write.checkout
+def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> bool:
+    """Give nodes the defaults of fields that they lack; whether there were any."""
+    checkout, found = write.checkout, False
     for new in checkout.schema.types:
         before = old.by_name.get(new.name)
         if before is None or not new_defaults(before, new):
@@ -377,3 +379,5 @@ def _fill_defaults(write: Write, db: sqlite3.Connection, old: Schema) -> None:
             filled = with_defaults(checkout.validator, new_defaults(before, new), stored.state)
             if filled is not stored.state:
                 write.nodes.store(stored, filled.handle, filled)
+                found = True
+    return found

@@ -67,6 +67,8 @@ class Challenges:
         self._oauth = oauth
         self.has_issuer = oauth is not None
         """Whether another token could have more scopes."""
+        self.advertised = oauth.issuer if oauth is not None and oauth.advertise else ""
+        """The issuer, if clients can find out where to get a token."""
         self._metadata = b""
         self._base = ""
         self._url = ""

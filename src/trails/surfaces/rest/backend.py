@@ -17,6 +17,7 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Content
+from trails.projections.thing_description import Card
 
 
 class TransferBackend(Protocol):
@@ -96,6 +97,9 @@ class RestBackend(Protocol):
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""
+
+    def card(self, actor: Actor) -> Card:
+        """What an actor may call, read and watch."""
 
     def reserve(self, actor: Actor) -> AbstractContextManager[object] | Failure:
         """Admit an actor before its large request is parsed; or why that can't be now.

@@ -29,6 +29,7 @@ from trails.model.uris import Content
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
+from trails.surfaces.rest import cards
 from trails.surfaces.rest.backend import ServedFile, join_page, place_problem, write_uri
 from trails.surfaces.rest.bodies import (
     media_type,
@@ -334,6 +335,8 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
         at("/kg/{type}", get=list_instances),
         at("/kg/{type}/{id}", get=get_instance),
+        SegmentRoute("/.well-known/wot", Methods({"GET": cards.directory(graphs, lists)})),
+        at("/card", get=cards.card),
         at("/capabilities", get=list_capabilities),
         at("/invoke/{name}", post=invoke),
         at("/load", post=load),

@@ -53,11 +53,13 @@ from trails.model.actors import (
     MISPLACED,
     OPERATOR,
     PRESENTED_KEY,
+    SECURITY_KEY,
 )
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure, describe_outage
 from trails.projections.problems import ERRORS_PATH
+from trails.projections.thing_description import Security
 from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
@@ -223,7 +225,14 @@ class HttpInterface:
         elif len(parts) == 4 and parts[1] == "graphs" and parts[3] in _MCP_PATHS:
             await self._answer_mcp(parts[2], scope, receive, send)
         else:
+            scope[SECURITY_KEY] = self._security(listener)
             await self._rest(scope, receive, send)
+
+    def _security(self, listener: Listener) -> Security:
+        """How callers of a listener are recognised, as cards say it."""
+        if not listener.policy.bind.credentials:
+            return Security()
+        return Security("bearer", self._challenges.advertised)
 
     async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(name)
