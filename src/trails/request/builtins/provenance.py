@@ -14,6 +14,7 @@ from trails.engine.history.blame import BlamedValue
 from trails.engine.session.context import GraphContext
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.history import Activity
+from trails.model.results import MOST_CHARS
 from trails.projections.tools import MAX_CHARS
 from trails.request.answers import CONTINUED, unmask
 from trails.request.builtins.branches import versions_of
@@ -141,17 +142,14 @@ def _short(value: object) -> object:
 NODE_BLAME: Final = Builtin(
     name="node_blame",
     title="Blame",
-    description=(
-        "Show who wrote each value of a record: commit, actor, time, message and call. A merge is "
-        "named only for what it decided itself."
-    ),
+    description=("Show which commit, actor and call wrote each value of a record."),
     fields=(
         field("record", "As in node_get.", required=True, min_length=1, max_length=8192),
-        field("field", "Only this field.", max_length=100),
+        field("field", "", max_length=100),
         field("type", "", max_length=100),
         field("branch", "", max_length=100),
         field("snapshot", "", max_length=100),
-        field("offset", "", "Int", default=0, min_value=0),
+        field("offset", "", "Int", default=0, min_value=0, max_value=MOST_CHARS),
     ),
     controls=(MAX_CHARS,),
     output=shown(
