@@ -15,6 +15,7 @@ from trails.model.results import Failure
 from trails.model.uris import Content
 from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
+from trails.views.nodes.select import Selector
 
 LIMIT = 4_000
 LONG = 'It was "raining" — 停电了.\n' * 20_000
@@ -190,3 +191,21 @@ def test_other_documents_are_shortened(world, uri):
     if "left_out" in found:
         assert "max_chars" in found["left_out"]["notice"]
         assert found["left_out"]["values"]
+
+
+def test_few_records_with_long_texts_are_read_at_once(world, monkeypatch):
+    """Others of a page are read a hundred at a time."""
+    asked = []
+    plain = Selector.select
+
+    def select(self, selection):
+        asked.append((selection.type, selection.limit))
+        return plain(self, selection)
+
+    monkeypatch.setattr(Selector, "select", select)
+    assert len(json.loads(world.whole("trails://kg/Note?limit=50"))) == 50
+    world.read("trails://kg/Note?limit=50")
+    assert {limit for _, limit in asked} <= {1, 2, 3, 4}
+    asked.clear()
+    world.whole("trails://kg/Type001?limit=50")
+    assert asked == [("Type001", 50)]

@@ -261,6 +261,16 @@ def test_a_question_finds_what_is_related():
     assert "R/1" not in found("ice aircraft", one)
 
 
+def test_few_texts_teach_nothing():
+    """What the best of a few texts have in common is chance, so nothing is related."""
+    texts = {f"Q/{n}": "ice forms on cold aircraft deicing boots" for n in range(8)}
+    texts |= {"W/1": "wings", "R/1": "deicing boots in use"}
+    question = "why does ice form on cold aircraft wings"
+    assert "R/1" not in found(question, source(texts, analyzer=ENGLISH), k=20)
+    texts |= {f"N/{n}": f"unrelated filler number {n}" for n in range(100)}
+    assert "R/1" in found(question, source(texts, analyzer=ENGLISH), k=20)
+
+
 def test_what_is_related_comes_behind_a_text_with_all_the_words():
     """It is what was meant; without it, what the best texts have in common counts as much."""
     texts = {f"N/{n}": f"unrelated filler number {n} of wings" for n in range(150)}
@@ -344,3 +354,26 @@ def test_stop_words_of_one_field_count_in_none() -> None:
     sources = [Source(Corpus(body, {}), "body"), Source(Corpus(name, {}), "name")]
     assert rank(parse("the number3"), sources, 1).records[0].handle == "d3"
     assert [each.handle for each in rank(parse("the"), sources, 5).records] == ["d7"]
+
+
+def test_words_that_stand_for_a_prefix_count_alike():
+    """None of them was asked for, so being rare says nothing."""
+    texts = {f"N/{n}": "hydraulic press" for n in range(20)}
+    one = source({**texts, "N/rare": "hydrofoil press"})
+    scores = {each.handle: each.score for each in rank(parse("hydr*"), [one], 30).records}
+    assert len(scores) == 21
+    assert len(set(scores.values())) == 1
+
+
+def test_limits_of_a_query():
+    """Few words may differ in letters, short ones never; a phrase is compared up to a length."""
+    names = [f"word{letter}" for letter in "abcdefghi"]
+    one = source({"N/1": "wordix", "N/2": "ab", "N/3": " ".join(f"w{n}" for n in range(32))})
+    assert found("wordi~", one) == ["N/1"]
+    asked = parse(" ".join(f"{name}~" for name in names))
+    assert [group[0].distance for group in asked.groups] == [1] * 8 + [0]
+    assert asked.notices == ("only the first 8 words with ~ were searched for as such",)
+    assert found("ac~", one) == []
+    phrase = " ".join(f"w{n}" for n in range(40))
+    assert found(f'"{phrase}"', one) == ["N/3"]
+    assert found(f'"{phrase.replace("w31", "x")}"', one) == []

@@ -14,6 +14,7 @@ import msgspec
 from trails.engine.evidence.records import Record, open_place, place_name, reopen_place
 from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.session.context import GraphContext
+from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.model.nodes import Near, PageEnd, Selection
 from trails.model.uris import ReadPoint
@@ -24,6 +25,8 @@ LIST_RECORDS: Final = "node_list"
 MOST_NEAREST: Final = 1_000
 """Records up to which a list of the nearest ones goes."""
 Item = dict[str, object]
+_FEW: Final = 4
+"""Records that are read at once if some of their type have long texts."""
 
 
 class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -42,15 +45,18 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of JSON after which a page is full."""
     cursor: str | None = None
     at_once: int = 20
-    """Records that are read at once: they may hold megabytes, of which little is shown."""
-
+    """Records that are read at once."""
     near: Near | None = None
     """Lists the nearest records, best first, instead of those in an order."""
 
-    def first(self, selection: Selection) -> Selection:
+    def first(self, kg: GraphSession, selection: Selection) -> Selection:
         """The first records of a page."""
-        limit = selection.limit or self.at_once
-        return msgspec.structs.replace(selection, limit=min(self.at_once, limit))
+        some = self.some(kg, selection)
+        return msgspec.structs.replace(selection, limit=min(some, selection.limit or some))
+
+    def some(self, kg: GraphSession, selection: Selection) -> int:
+        """How many are read at once: few if they may hold megabytes, of which little is shown."""
+        return min(self.at_once, _FEW) if kg.has_long_texts(selection.type) else self.at_once
 
 
 class RecordPage(msgspec.Struct, frozen=True, eq=False):
@@ -69,6 +75,8 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
     """Of the nearest records: how many are before these; ``after`` is not used."""
     more: bool = False
     """Of the nearest records: whether others follow."""
+    parts: tuple[tuple[int, PageEnd], ...] = ()
+    """Where parts of the page ended: the number of records up to there, and the place."""
 
     def cursor(self, cursors: Cursors, shown: int) -> str | None:
         """The cursor that goes on after the first few records; None at the end."""
@@ -80,7 +88,11 @@ class RecordPage(msgspec.Struct, frozen=True, eq=False):
             return cursors.sign(holder, self.commit, self.request.subject, at)
         after = self.after
         if shown < len(self.items):
-            shorter = msgspec.structs.replace(self.selection, limit=shown)
+            # Only the part in which it ends is read again.
+            count, start = max((each for each in self.parts if each[0] < shown), default=(0, None))
+            shorter = msgspec.structs.replace(self.selection, limit=shown - count)
+            if start is not None:
+                shorter = msgspec.structs.replace(shorter, offset=0, after=start)
             after = _read(self.ctx, shorter, self.commit)[1].next
         if after is None:
             return None
@@ -98,7 +110,8 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
         selection = request.select(opened)
         if request.near is not None:
             return _nearest(opened, request, selection, request.near, 0)
-        found, total, commit = opened.kg.page_with_commit(request.first(selection))
+        first = request.first(opened.kg, selection)
+        found, total, commit = opened.kg.page_with_commit(first)
         return _fill(RecordPage(request, opened, selection, [], None, total, commit), found)
     cursor = Cursors(service.graph).read(_holder(ctx, request), request.cursor)
     check_subject(cursor, request.subject)
@@ -110,7 +123,7 @@ def list_records(service: GraphService, ctx: GraphContext, request: ListRequest)
         selection = request.select(opened)
         return _nearest(opened, request, selection, request.near, cursor.offset, commit)
     selection = msgspec.structs.replace(request.select(opened), after=cursor.position)
-    at, found, total = _read(opened, request.first(selection), commit)
+    at, found, total = _read(opened, request.first(opened.kg, selection), commit)
     return _fill(RecordPage(request, at, selection, [], None, total, commit), found)
 
 
@@ -145,15 +158,17 @@ def _nearest(
 def _fill(page: RecordPage, found: Found) -> RecordPage:
     """A page with the records that follow, until there are as many as were asked for."""
     request, ctx, items, room = page.request, page.ctx, page.items, page.request.room
-    limit = page.selection.limit
+    limit, some = page.selection.limit, request.some(ctx.kg, page.selection)
+    parts: list[tuple[int, PageEnd]] = []
     while True:
         for each in found.rows:
             item = request.show(Record(ctx, request.place, each, page.commit))
             items.append(item)
             room -= len(msgspec.json.encode(item))
-        left = request.at_once if limit is None else min(request.at_once, limit - len(items))
+        left = some if limit is None else min(some, limit - len(items))
         if found.next is None or left <= 0 or room < 0:
-            return msgspec.structs.replace(page, ctx=ctx, after=found.next)
+            return msgspec.structs.replace(page, ctx=ctx, after=found.next, parts=tuple(parts))
+        parts.append((len(items), found.next))
         following = msgspec.structs.replace(page.selection, limit=left, offset=0, after=found.next)
         ctx, found, _ = _read(ctx, following, page.commit)
 

@@ -347,6 +347,10 @@ class GraphSession:
             lambda selector: {name: selector.count(Selection(name)) for name in names}
         )
 
+    def has_long_texts(self, type_name: str) -> bool:
+        """Whether nodes of a type may have texts of megabytes."""
+        return self._select(lambda selector: selector.has_long_texts(type_name))
+
     def ids_from(self, type_name: str, start: str, limit: int) -> list[str]:
         """The first few ids with this prefix, of a type and its subtypes."""
         begin = encode_id(normal_id(start))

@@ -357,6 +357,18 @@ class NodeIndex:
         found: int = db.execute(query, (layer.number, *numbers)).fetchone()[0]
         return found
 
+    def has_long_texts(self, db: sqlite3.Connection, type_names: Sequence[str]) -> bool:
+        """Whether a document of these types may have a long text; two indexes know."""
+        long = "substr(doc, 1, 1) = x'00'"
+        query = f"SELECT 1 FROM nodes WHERE {long} AND nid >= ? AND nid < ? LIMIT 1"  # noqa: S608
+        if any(db.execute(query, each).fetchone() for each in self.file.ranges(type_names)):
+            return True
+        if self.layer.number == ROOT:
+            return False
+        # Of any type: layers are small.
+        found = db.execute(f"SELECT 1 FROM rows WHERE {long} LIMIT 1")  # noqa: S608
+        return found.fetchone() is not None
+
     def states(self, db: sqlite3.Connection, type_names: Iterable[str]) -> Iterator[NodeState]:
         """Every instance of types, streamed; of one type in the order of their making."""
         for stored in self.stored(db, type_names):

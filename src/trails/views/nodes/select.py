@@ -215,6 +215,10 @@ class Selector:
         more = size <= 0 or looked_at == limit
         return found, last if more else None
 
+    def has_long_texts(self, type_name: str) -> bool:
+        """Whether nodes of a type may have texts that are stored beside their documents."""
+        return self._index.has_long_texts(self._db, self._schema.family(type_name))
+
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
         descriptor = self._descriptor(selection)
