@@ -119,7 +119,7 @@ BRANCH_LIST: Final = Builtin(
     fields=(
         field("prefix", "How their names start.", default="", max_length=100),
         field("after", "Only those after this one.", max_length=100),
-        field("limit", "", "Int", default=100, min_value=1, max_value=1000),
+        field("limit", "At most.", "Int", default=100, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(branches=listed(_BRANCH), optional=CONTINUED),
@@ -172,8 +172,8 @@ BRANCH_DELETE: Final = Builtin(
         "still be read by id."
     ),
     fields=(
-        field("name", "", required=True, min_length=1, max_length=100),
-        field("force", "", "Bool", default=False),
+        field("name", "Its name.", required=True, min_length=1, max_length=100),
+        field("force", "Delete anyway.", "Bool", default=False),
     ),
     output=shown(deleted=_BRANCH),
     hints=WRITER,
@@ -381,7 +381,7 @@ BRANCH_MERGE: Final = Builtin(
         ),
         field(
             "resolve_all",
-            "How to resolve all other conflicts.",
+            "For all others.",
             one_of=["ours", "theirs"],
         ),
         field("dry_run", "Only report what would happen.", "Bool", default=False),

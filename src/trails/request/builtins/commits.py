@@ -182,7 +182,7 @@ COMMIT_LIST: Final = Builtin(
         field("actor", "Only of this actor.", max_length=256),
         field("node", "Its history.", max_length=2000),
         field("after", "From next.", max_length=100_000),
-        field("limit", "", "Int", default=50, min_value=1, max_value=1000),
+        field("limit", "At most.", "Int", default=50, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(commits=listed(_COMMIT), optional=CONTINUED),
@@ -198,8 +198,8 @@ COMMIT_GET: Final = Builtin(
     name="commit_get",
     title="Get a commit",
     description=(
-        "Show one commit: who made it, when and why, and each changed field of each node, before "
-        "and after."
+        "Show one commit: who made it, when and why, and what it changed, node by node and field "
+        "by field, before and after."
     ),
     fields=(
         field(

@@ -95,7 +95,7 @@ SCHEMA_GET: Final = Builtin(
         "Without types, a large schema is an outline."
     ),
     fields=(
-        field("types", "", many=True, max_count=1000),
+        field("types", "Their names.", many=True, max_count=1000),
         field("after", "Only those after this one.", max_length=100),
     ),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
@@ -148,9 +148,8 @@ GRAPH_SNAPSHOT: Final = Builtin(
     name="graph_snapshot",
     title="Graph snapshot",
     description=(
-        "Get an overview: how many instances of each type (with its "
-        "subtypes), which commit the branch is at, and the digest of the schema. Use it first, and "
-        "to get the head for expected_head."
+        "Get an overview: how many instances of each type (with its subtypes), which commit the "
+        "branch is at (for expected_head), and the digest of the schema. Use it first."
     ),
     fields=(field("after", "Only those after this one.", max_length=100),),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),

@@ -145,7 +145,7 @@ NODE_BLAME: Final = Builtin(
     description=("Show which commit, actor and call wrote each value of a record."),
     fields=(
         field("record", "As in node_get.", required=True, min_length=1, max_length=8192),
-        field("field", "", max_length=100),
+        field("field", "Only this.", max_length=100),
         field("type", "", max_length=100),
         field("branch", "", max_length=100),
         field("snapshot", "", max_length=100),

@@ -109,8 +109,8 @@ READ_RECORD_FIELD: Final = Builtin(
     title="Read a field",
     description=(
         "Read a window of one field's text, exactly as stored: from offset on, around a match of "
-        "query, or where cursor goes on. Offsets count characters. next and previous are calls "
-        "that stay on the same commit. Values that are not text are read as JSON."
+        "query, or where cursor goes on. Offsets count characters; next and previous stay on the "
+        "same commit. Values that are not text are read as JSON."
     ),
     fields=(
         _RECORD,
@@ -436,7 +436,7 @@ NODE_LIST: Final = Builtin(
     description=(
         "List the records of a type and its subtypes: ids and titles, and the values of fields. "
         'where keeps those with one value: "status=open". order sorts by a field, near lists the '
-        "nearest first. All pages are of one commit. Read a record with node_get or fetch."
+        "nearest first. All pages are of one commit."
     ),
     fields=(
         field("type", "", required=True, min_length=1, max_length=100),

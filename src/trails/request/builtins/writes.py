@@ -170,14 +170,14 @@ GRAPH_LOAD: Final = Builtin(
         "and adds, append refuses what exists, overwrite also deletes what is not in the data."
     ),
     fields=(
-        field("data", "", required=True),
-        field("format", "", default="ndjson", one_of=list(FORMATS)),
-        field("mode", "", default="merge", one_of=get_args(Mode)),
+        field("data", "The text.", required=True),
+        field("format", "Of data.", default="ndjson", one_of=list(FORMATS)),
+        field("mode", "See above.", default="merge", one_of=get_args(Mode)),
         field("type", "For csv: the type.", max_length=100),
         field("branch", "", default="main", max_length=100),
         field(
             "from",
-            "Where to fork the branch if it does not exist.",
+            "Where to fork a missing branch.",
             max_length=100,
         ),
         MESSAGE,
