@@ -9,6 +9,7 @@
     ├── PolicyError             invalid access policies
     ├── ValidationError         a write or a call refused, with every FieldError at once
     ├── NotFoundError           no such node, type, branch, commit or capability
+    ├── NotAcceptableError      no form of the result that the caller accepts
     ├── QueryError              a selection or SPARQL text that can't be run
     ├── CursorError             a cursor that was altered, or that was given for another call
     │   └── StaleError          one that has expired, or whose state of the graph is gone
@@ -151,6 +152,12 @@ class NotFoundError(TrailsError):
     """No such node, type, branch, commit or capability."""
 
     code = "not_found"
+
+
+class NotAcceptableError(TrailsError):
+    """No form of the result that the caller accepts; ``data`` lists those that there are."""
+
+    code = "not_acceptable"
 
 
 class QueryError(TrailsError):

@@ -137,3 +137,11 @@ def test_endless_clusters_are_cut(piece: str) -> None:
         parts.append(window.text)
         at = window.end
     assert "".join(parts) == text
+
+
+def test_a_cluster_that_ends_beyond_the_reach_has_no_boundary() -> None:
+    """Its end is not known, so the place itself is taken."""
+    text = "a" + "\u0301" * (3 * REACH)
+    assert boundary_before(text, 500) == boundary_after(text, 500) == 500
+    assert boundary_after(text, len(text) - 500) == len(text) - 500
+    assert boundary_after("a" + "\u0301" * 100 + "b", 50) == 101

@@ -73,6 +73,10 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "The cursor was altered, or belongs to another caller, call, branch or graph. Begin again "
         "without a cursor.",
     ),
+    "declaration": ProblemType(
+        "Invalid name or declaration",
+        "The name of a branch, or a declaration of the application, does not follow the rules.",
+    ),
     "denied": ProblemType(
         "Denied by a rule", "A rule denies these arguments of the call; data.rule names it."
     ),
@@ -115,6 +119,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "Token outside the Authorization header",
         "Others may store addresses, other headers and bodies. Send the token in the "
         "Authorization header only, and revoke it if others may have seen it.",
+    ),
+    "not_acceptable": ProblemType(
+        "Not acceptable",
+        "The result has no form that the Accept header allows; data.available lists those that "
+        "there are.",
     ),
     "not_allowed": ProblemType(
         "Method not allowed", "The path exists; the Allow header lists its methods."

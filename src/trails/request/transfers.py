@@ -37,6 +37,7 @@ from trails.request.builtins.exports import (
     file_name,
     find_export,
 )
+from trails.request.builtins.sparql import SPARQL, Choose, SparqlReply
 from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry, of_queries
@@ -330,6 +331,7 @@ class Transfers:
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
         self._content = builtin_entry(CONTENT, tool, builtin_gate(CONTENT, graph))
         self._blob = builtin_entry(BLOB_CONTENT, tool, builtin_gate(BLOB_CONTENT, graph))
+        self._sparql = builtin_entry(SPARQL, tool, builtin_gate(SPARQL, graph))
         self._put_blob = builtin_entry(BLOB_PUT, tool, builtin_gate(BLOB_PUT, graph))
 
     @property
@@ -402,6 +404,15 @@ class Transfers:
         opened: list[FileContent] = []
         hold = partial(self._admission.hold, actor.name)
         entry = _given(self._blob, opened=opened, hold=hold)
+        outcome = await self._perform(actor, entry, arguments)
+        return outcome if isinstance(outcome, Failure) else opened[0]
+
+    async def sparql(
+        self, actor: Actor, arguments: Mapping[str, object], choose: Choose
+    ) -> SparqlReply | Failure:
+        """Run a query; ``choose`` names the format for its kind of result."""
+        opened: list[SparqlReply] = []
+        entry = _given(self._sparql, opened=opened, choose=choose)
         outcome = await self._perform(actor, entry, arguments)
         return outcome if isinstance(outcome, Failure) else opened[0]
 

@@ -58,7 +58,8 @@ class Result:
         """A note for the reader of a truncated result: which limit applied, and what to do."""
         self.body = body
         """The rows as the worker wrote them: TSV for SELECT, N-Triples for a graph."""
-        self._depth = limits.depth
+        self.depth = limits.depth
+        """How deeply triples may be nested."""
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ class Result:
         """The rows, as RDF terms."""
         if self.form == "ask":
             return ()
-        check_nesting(self.body, self._depth)
+        check_nesting(self.body, self.depth)
         try:
             if self.form == "select":
                 found = ox.parse_query_results(self.body, ox.QueryResultsFormat.TSV)

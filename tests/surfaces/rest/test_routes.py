@@ -383,7 +383,7 @@ def test_methods_that_are_not_work_tell_what_is(client):
 def test_every_code_is_explained(client):
     """Those of the error tree and of both tables; one of an application is not."""
     raised = {each.code for each in error_classes()} - {"trails_error"}
-    here = {"declaration", "settings", "install", "unreachable"}  # never sent by a server
+    here = {"settings", "install", "unreachable"}  # never sent by a server
     sent = raised - here | set(BY_CODE) | (set(BY_KIND) - {"semantic"})
     assert sent - PROBLEMS.keys() == set()
     index = client.send("GET", "/errors").body.decode()

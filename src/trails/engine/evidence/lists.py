@@ -158,17 +158,19 @@ def _nearest(
 def _fill(page: RecordPage, found: Found) -> RecordPage:
     """A page with the records that follow, until there are as many as were asked for."""
     request, ctx, items, room = page.request, page.ctx, page.items, page.request.room
-    limit, some = page.selection.limit, request.some(ctx.kg, page.selection)
+    limit = page.selection.limit
     parts: list[tuple[int, PageEnd]] = []
     while True:
         for each in found.rows:
             item = request.show(Record(ctx, request.place, each, page.commit))
             items.append(item)
             room -= len(msgspec.json.encode(item))
-        left = some if limit is None else min(some, limit - len(items))
-        if found.next is None or left <= 0 or room < 0:
+        full = room < 0 or (limit is not None and len(items) >= limit)
+        if found.next is None or full:
             return msgspec.structs.replace(page, ctx=ctx, after=found.next, parts=tuple(parts))
         parts.append((len(items), found.next))
+        some = request.some(ctx.kg, page.selection)
+        left = some if limit is None else min(some, limit - len(items))
         following = msgspec.structs.replace(page.selection, limit=left, offset=0, after=found.next)
         ctx, found, _ = _read(ctx, following, page.commit)
 

@@ -44,6 +44,7 @@ from trails.model.sparql.tokens import significant, tokenize
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
 from trails.registry.registry import Registry, RegistryCell
 from trails.sandbox.pool import Sandbox
+from trails.sandbox.results import Result
 
 _LOOKED_UP: Final = 50
 _MOST: Final = 5
@@ -177,6 +178,13 @@ class GraphService:
             spelled = spell_instances(kg, names, params)
             answer = self.untrusted.ask(ctx.checkout, text, spelled, caller=ctx.actor)
             return answer.with_notice(find_missing_nodes(kg, names, text, spelled))
+
+    def ask_terms(self, ctx: GraphContext, text: str) -> Result:
+        """The same without parameters, for RDF terms: what the SPARQL protocol returns."""
+        with recording(ctx, "graph_query", "query"):
+            if ctx.kg.schema_filter is not None:
+                raise ForbiddenError(NO_SPARQL)
+            return self.untrusted.ask_terms(ctx.checkout, text, caller=ctx.actor)
 
     def mutate(
         self,

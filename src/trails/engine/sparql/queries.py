@@ -352,16 +352,29 @@ class Untrusted:
         mistakes = find_mistakes(tokenize(bound) if params else tokens, vocabulary)
         return answer.with_notice(mistakes)
 
+    def ask_terms(self, checkout: Checkout, text: str, *, caller: str) -> Result:
+        """Run a query without parameters, for RDF terms; ``$name`` is a variable."""
+        tokens = tokenize(text)
+        query_form(tokens)
+        try:
+            return self._result(checkout, text, caller)
+        except QueryError as error:
+            vocabulary = checkout.compiled.vocabulary
+            raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
+
     def run(self, checkout: Checkout, text: str, *, caller: str) -> QueryAnswer:
         """Run a checked query with bound parameters."""
-        result = self.sandbox.query(
+        answer = _answer(self._result(checkout, text, caller))
+        return add_number_notices(answer, text, checkout.compiled.vocabulary)
+
+    def _result(self, checkout: Checkout, text: str, caller: str) -> Result:
+        return self.sandbox.query(
             CheckoutSource(self._graph, checkout),
             text,
             caller=caller,
             prefixes=self._graph.names.prefixes,
             base_iri=self._graph.names.nodes,
         )
-        return add_number_notices(_answer(result), text, checkout.compiled.vocabulary)
 
     def effect(self, checkout: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
         """A function that computes the effect of an update on a checkout."""

@@ -18,6 +18,7 @@ from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Content
 from trails.projections.thing_description import Card
+from trails.request.builtins.sparql import Choose, SparqlReply
 
 
 class TransferBackend(Protocol):
@@ -47,6 +48,11 @@ class TransferBackend(Protocol):
 
     async def content(self, actor: Actor, export: str) -> ServedFile | Failure:
         """The file of a finished export."""
+
+    async def sparql(
+        self, actor: Actor, arguments: Mapping[str, object], choose: Choose
+    ) -> SparqlReply | Failure:
+        """Run a query; ``choose`` names the format for its kind of result."""
 
     @property
     def most_blob(self) -> int:

@@ -32,6 +32,7 @@ BY_CODE: Final[dict[str, int]] = {
     "read_only": 403,
     "not_found": 404,
     "not_allowed": 405,
+    "not_acceptable": 406,
     "timeout": 408,
     "conflict": 409,
     "transaction": 409,

@@ -49,6 +49,7 @@ from trails.surfaces.rest.routing import (
     graph_route,
     visible_to_all,
 )
+from trails.surfaces.rest.sparql import sparql
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _TRUTHS: Final = {"true": True, "false": False}
@@ -343,6 +344,9 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         at("/export", get=export, **declared.pop("export")),
         at("/export/{export}/content", get=export_content),
         at("/blobs", post=put_blob),
+        at("/sparql", get=sparql, post=sparql),
+        at("/branches/{branch}/sparql", get=sparql, post=sparql),
+        at("/commits/{commit}/sparql", get=sparql, post=sparql),
         at("/kg/{type}/{id}/fields/{field}/content", get=blob_content),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -412,6 +413,7 @@ DAMAGES = {
         path := rng.choice(_files(place)), path.stat().st_size // 2
     ),
     "a flipped byte": lambda place, rng: _flip(rng.choice(_files(place)), rng),
+    "a text less": lambda place, rng: _count_less(rng.choice(_folders(place))),
     "exchanged": lambda place, rng: _exchange(place),
 }
 
@@ -437,6 +439,14 @@ def _flip(path: Path, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     path.write_bytes(data)
+
+
+def _count_less(folder: Path) -> None:
+    """Let an index say that a segment has one text less, which tantivy believes."""
+    path = folder / "meta.json"
+    meta = json.loads(path.read_bytes())
+    meta["segments"][0]["max_doc"] -= 1
+    path.write_text(json.dumps(meta))
 
 
 def _exchange(place: Path) -> None:

@@ -249,7 +249,12 @@ class FieldIndex:
             path = self._path(self._folder)
             if path is not None and operations_of(path) < self._operations:
                 raise CorruptionError("its files are older than its position, or can't be read")
-            return TextIndex(path, self.field.analyzer)
+            index = TextIndex(path, self.field.analyzer)
+            # tantivy believes the numbers of texts in its list of segments, which has no checksum.
+            is_same = path is not None and operations_of(path) == self._operations
+            if is_same and index.documents != self.documents:
+                raise CorruptionError("it has another number of texts than was written")
+            return index
 
     def _path(self, name: str) -> Path | None:
         return self._place.folder / name if self._place.folder is not None and name else None
