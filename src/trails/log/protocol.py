@@ -16,7 +16,7 @@ import msgspec
 from trails.errors import ConflictError
 from trails.log.extracts import Extract
 from trails.log.payloads import Payload, PayloadWriter
-from trails.model.history import Activity, ActivityArchive, Commit, Head, Move
+from trails.model.history import Activity, ActivityArchive, ActivityQuery, Commit, Head, Move
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
 
@@ -54,6 +54,14 @@ class Log(Protocol):
     def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]: ...
     def newest_activities(self, limit: int, *, archived: bool = True) -> list[Activity]: ...
     def find_activities(self, wanted: Mapping[str, str]) -> dict[str, Activity]: ...
+    def list_activities(
+        self,
+        wanted: ActivityQuery,
+        limit: int,
+        *,
+        after: str | None = None,
+        archived: bool = False,
+    ) -> list[Activity]: ...
     def archives(self) -> tuple[ActivityArchive, ...]: ...
     def find_archivable(self, ended_before: str, keep: int | None) -> range: ...
     def archive_activities(self, places: range) -> Iterator[ActivityArchive]: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
-from trails.errors import CorruptionError, ReadOnlyError, StorageError
+from trails.errors import CorruptionError, NotFoundError, ReadOnlyError, StorageError
 from trails.files import copy_file, make_folder
+from trails.log.activities import find_rows, matches
 from trails.log.archives import (
     ARCHIVES_FOLDER,
     AT_ONCE,
@@ -40,6 +41,7 @@ from trails.log.storage import (
     LOG_FILE,
     MOVES_TABLE,
     SEGMENTS,
+    add_activity_indexes,
     bytes_of,
     connect,
     connect_read_only,
@@ -52,7 +54,16 @@ from trails.log.storage import (
     zstd,
 )
 from trails.log.tail import TAIL_FILE, Tail
-from trails.model.history import GENESIS, LOG_FORMAT, Activity, ActivityArchive, Commit, Head, Move
+from trails.model.history import (
+    GENESIS,
+    LOG_FORMAT,
+    Activity,
+    ActivityArchive,
+    ActivityQuery,
+    Commit,
+    Head,
+    Move,
+)
 from trails.model.iris import canonical
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
@@ -67,7 +78,7 @@ _AT_ONCE: Final = 512
 """Activities that one statement adds."""
 _DELETED_AT_ONCE: Final = 2_000
 """Archived activities that one transaction deletes: writers wait for it."""
-_INSERT: Final = "INSERT INTO activities (id, record) VALUES "
+_USES: Final = "INSERT OR IGNORE INTO activity_nodes VALUES "
 
 _COMMIT = msgspec.json.Decoder(Commit)
 _KEYED = msgspec.json.Decoder(KeyedOutcome)
@@ -179,9 +190,10 @@ class SqliteLog:
         with storage_errors("read the log"):
             rows = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             known = {name for (name,) in rows}
-        if {"moves", "idempotency_keys"} <= known:
+        if {"moves", "idempotency_keys", "activity_nodes"} <= known:
             return
         with self._transaction("create the log"):
+            add_activity_indexes(self._db)
             if "moves" not in known:
                 self._db.execute(MOVES_TABLE)
                 make_append_only(self._db, "moves")
@@ -422,6 +434,52 @@ class SqliteLog:
                 found.update({each.id: each for each in kept})
         return found
 
+    def list_activities(
+        self,
+        wanted: ActivityQuery,
+        limit: int,
+        *,
+        after: str | None = None,
+        archived: bool = False,
+    ) -> list[Activity]:
+        """Some activities, newest first: those after (older than) one of them, by its id.
+
+        ``archived``: archives are searched as well.
+        """
+        before = 2**62 if after is None else self._activity_place(after)
+        found: list[Activity] = []
+        pages = find_rows(self._db, wanted, before)
+        while len(found) < limit:
+            with self._lock, storage_errors("read the log"):
+                page = next(pages, None)
+            if page is None:
+                break
+            decoded = (_decode(_ACTIVITY, row) for seq, row in page if seq > self._archived)
+            found += [each for each in decoded if matches(wanted, each)]
+        for archive in reversed(self.archives()) if archived else ():
+            if len(found) >= limit:
+                break
+            if archive.first < before and archive.newest >= (wanted.since or ""):
+                kept = read_archive(self._archives_folder, archive)
+                found += [
+                    each for seq, each in reversed(kept) if seq < before and matches(wanted, each)
+                ]
+        return found[:limit]
+
+    def _activity_place(self, identifier: str) -> int:
+        """Where an activity is in the stream; NotFoundError if it is not there."""
+        with self._lock, storage_errors("read the log"):
+            row = self._db.execute(
+                "SELECT seq FROM activities WHERE id = ?", (identifier,)
+            ).fetchone()
+        if row is not None:
+            return int(row[0])
+        for archive in reversed(self.archives()):
+            for seq, each in read_archive(self._archives_folder, archive):
+                if each.id == identifier:
+                    return seq
+        raise NotFoundError(f"there is no activity {identifier!r}", activity=identifier)
+
     # --- archives of activities --------------------------------------------------
 
     def archives(self) -> tuple[ActivityArchive, ...]:
@@ -486,10 +544,14 @@ class SqliteLog:
             for archive in find_archives(folder):
                 insert_archive(self._db, archive)
                 self._archives.append(archive)
-            self._db.executemany(
-                "INSERT OR IGNORE INTO activities VALUES (?, ?, ?)",
-                (row for row in rows if row[0] > self._archived),
-            )
+            for seq, identifier, record in rows:
+                if seq > self._archived:
+                    self._db.execute(
+                        "INSERT OR IGNORE INTO activities VALUES (?, ?, ?)",
+                        (seq, identifier, record),
+                    )
+                    nodes = _decode(_ACTIVITY, record).nodes
+                    self._insert_many(_USES, [(node, seq) for node in nodes])
             (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
             self._db.execute(
                 "INSERT INTO activities VALUES (?, ?, ?)",
@@ -511,6 +573,10 @@ class SqliteLog:
                     "(SELECT seq FROM activities WHERE seq <= ? ORDER BY seq LIMIT ?)",
                     (self._archived, _DELETED_AT_ONCE),
                 ).rowcount
+                if deleted < _DELETED_AT_ONCE:
+                    self._db.execute(
+                        "DELETE FROM activity_nodes WHERE activity <= ?", (self._archived,)
+                    )
             if deleted < _DELETED_AT_ONCE:
                 return
 
@@ -664,17 +730,24 @@ class SqliteLog:
 
     def insert_activities(self, activities: Iterable[Activity]) -> None:
         """Add to the stream of activities, all in one transaction."""
-        rows = [(activity.id, canonical(activity)) for activity in activities]
+        every = list(activities)
         # A statement a row, or BEGIN and COMMIT around one statement, would take the interpreter's
         # lock back from threads that answer calls, each time.
-        block = self._writing if len(rows) <= _AT_ONCE else self._transaction
-        with block("append to the log"):
-            for at in range(0, len(rows), _AT_ONCE):
-                some = rows[at : at + _AT_ONCE]
-                self._db.execute(
-                    _INSERT + ",".join(["(?,?)"] * len(some)),
-                    [*chain.from_iterable(some)],
-                )
+        alone = len(every) <= _AT_ONCE and not any(each.nodes for each in every)
+        with (self._writing if alone else self._transaction)("append to the log"):
+            (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
+            rows = [(at, each.id, canonical(each)) for at, each in enumerate(every, last + 1)]
+            self._insert_many("INSERT INTO activities VALUES ", rows)
+            used = sorted(
+                (node, at) for at, each in enumerate(every, last + 1) for node in each.nodes
+            )
+            self._insert_many(_USES, used)
+
+    def _insert_many(self, start: str, rows: Sequence[tuple[object, ...]]) -> None:
+        for at in range(0, len(rows), _AT_ONCE):
+            some = rows[at : at + _AT_ONCE]
+            marks = "(" + ",".join("?" * len(some[0])) + ")"
+            self._db.execute(start + ",".join([marks] * len(some)), [*chain.from_iterable(some)])
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:

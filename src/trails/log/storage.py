@@ -307,6 +307,34 @@ CREATE TABLE idempotency_keys (
     "CREATE INDEX idempotency_keys_expiry ON idempotency_keys (expires)",
 )
 """Added to logs that were made before. Commits of that time hold their keys themselves."""
+
+
+def _member(name: str) -> str:
+    """The text of a member of an activity, up to its first quote.
+
+    Nothing is parsed: that would take longer than all the rest of keeping an activity.
+    """
+    start = f'"{name}":"'
+    rest = f"substr(record, instr(record, CAST('{start}' AS BLOB)) + {len(start)})"
+    return f"substr({rest}, 1, instr({rest}, X'22') - 1)"
+
+
+ACTOR: Final = _member("actor")
+NAME: Final = _member("name")
+OUTCOME: Final = _member("outcome")
+FAILED: Final = """instr(record, CAST('"outcome":"ok"' AS BLOB)) = 0"""
+ACTIVITY_INDEXES: Final = {
+    "activities_actor": f"ON activities ({ACTOR})",
+    "activities_name": f"ON activities ({NAME})",
+    # Most calls succeed, and those are found soon without an index.
+    "activities_outcome": f"ON activities ({OUTCOME}) WHERE {FAILED}",
+}
+"""Added to logs that were made before. Entries end with ``seq``, so they are in its order."""
+USES_TABLE: Final = """
+CREATE TABLE activity_nodes (
+    node TEXT NOT NULL, activity INTEGER NOT NULL, PRIMARY KEY (node, activity)
+) WITHOUT ROWID"""
+"""The nodes that activities have read, of those that are not archived."""
 _APPEND_ONLY: Final = """
 CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
@@ -343,8 +371,16 @@ def create_tables(db: sqlite3.Connection, header: HeaderRow) -> None:
                 db.execute(statement)
         for table in ("commits", "activities", "schemas", "header"):
             make_append_only(db, table)
+        add_activity_indexes(db)
         db.execute("INSERT INTO header VALUES (?, ?, ?, ?)", header)
         db.execute("COMMIT")
+
+
+def add_activity_indexes(db: sqlite3.Connection) -> None:
+    """Index activities, those of an earlier version too: their records stay as they are."""
+    for name, definition in ACTIVITY_INDEXES.items():
+        db.execute(f"CREATE INDEX IF NOT EXISTS {name} {definition}")
+    db.execute(USES_TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
 
 
 def make_append_only(db: sqlite3.Connection, table: str) -> None:

@@ -115,6 +115,40 @@ class Activity(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     calls: int = 1
     """For several, ``started`` is the first start and ``ended`` the last end."""
+    surface: str = ""
+    """Where it came from; empty for activities that were recorded before there were surfaces."""
+    trace: str = ""
+    """The trace of the caller, if it sent one."""
+    used: tuple[str, ...] = ()
+    """The commit whose state was read, then the handles of nodes that were read by reference."""
+    generated: tuple[str, ...] = ()
+    """The commits that it made."""
+
+    @property
+    def trace_id(self) -> str:
+        """The caller's trace, or one of its own: its id has as many digits."""
+        return self.trace or self.id.replace("-", "")
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The handles of the nodes that it used."""
+        return tuple(each for each in self.used if "/" in each)
+
+
+class ActivityQuery(msgspec.Struct, frozen=True):
+    """Which activities to list; all by default."""
+
+    actor: str | None = None
+    name: str | None = None
+    outcomes: tuple[str, ...] = ()
+    """Any of these; none for every outcome."""
+    since: str | None = None
+    until: str | None = None
+    """Those that were running at some time between the two, as the log writes times."""
+    node: str | None = None
+    """Those that have read a node, by its handle."""
+    ids: frozenset[str] | None = None
+    """These; with a node, these as well."""
 
 
 class ActivityArchive(msgspec.Struct, frozen=True):

@@ -213,9 +213,13 @@ def near_name(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+UNKNOWN: Final = "unknown"
+"""The code of what does not exist, or may not be seen."""
+
+
 def unknown_tool(name: str) -> Failure:
     """The failure for an unknown tool; the same for a denied one."""
-    return Failure("unknown", "unknown", f"unknown tool: {name}")
+    return Failure("unknown", UNKNOWN, f"unknown tool: {name}")
 
 
 MASKED: Final = "masked"

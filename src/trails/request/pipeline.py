@@ -253,7 +253,9 @@ class Kernel:
         """Read a URI. Never raises except for cancellation."""
         call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
         try:
-            found = await self._pass(actor, lacking, None, self._reader.read, actor, uri, most)
+            found = await self._pass(
+                actor, lacking, None, self._reader.read, actor, uri, most, call
+            )
         except asyncio.CancelledError:
             self._reader.record(call, None, uri)
             raise

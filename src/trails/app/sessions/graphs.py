@@ -30,6 +30,7 @@ from trails.app.upkeep import UpkeepOperation
 from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import Tool
+from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
@@ -50,6 +51,7 @@ class LocalGraphClient:
         self.graph = graph
         self.nodes = app.graph(graph).names.nodes
         self._kernel = kernel_of(app, graph)
+        self._origin = ORIGIN.set(Origin("cli"))
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -65,6 +67,7 @@ class LocalGraphClient:
         """Close the kernel; the app stays open."""
         self._kernel.close()
         self._runner.close()
+        ORIGIN.reset(self._origin)
 
     def tools(self) -> Sequence[Tool]:
         return self._kernel.tools(self._actor).tools

@@ -22,10 +22,12 @@ from time import monotonic, time_ns
 from typing import Final, NamedTuple
 
 from trails.errors import StorageError, StorageFullError
+from trails.log.activities import matches
 from trails.log.protocol import Log
 from trails.model.actors import Actor
-from trails.model.history import Activity, ActivityArchive
+from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import uuid7
+from trails.model.origins import ORIGIN
 from trails.model.upkeep import KEEP_ALL, Finding, Retention
 
 _LONGEST: Final = 500
@@ -72,7 +74,17 @@ class RefusalKind(NamedTuple):
 class Sum:
     """Refusals of one kind that have no record yet."""
 
-    __slots__ = ("_detail", "_first", "_id", "_label", "_last", "_reasons", "begun", "calls")
+    __slots__ = (
+        "_detail",
+        "_first",
+        "_id",
+        "_label",
+        "_last",
+        "_reasons",
+        "_surfaces",
+        "begun",
+        "calls",
+    )
 
     def __init__(self, label: str, detail: str, begun: int) -> None:
         self._label = label
@@ -86,6 +98,7 @@ class Sum:
         self._id = uuid7()
         self.calls = self._first = self._last = 0
         self._reasons: Counter[str] = Counter()
+        self._surfaces: set[str] = set()
 
     def add(self, reason: str, started: int, ended: int) -> None:
         """Count one more."""
@@ -93,6 +106,7 @@ class Sum:
         self._last = max(self._last, ended)
         self.calls += 1
         self._reasons[reason] += 1
+        self._surfaces.add(ORIGIN.get().surface)
 
     def activity(self, kind: RefusalKind) -> Activity:
         """One record of all; of several reasons, first one that the caller does not know."""
@@ -108,6 +122,7 @@ class Sum:
             self._label,
             spell_text(several if len(reasons) > 1 else self._detail),
             self.calls,
+            ",".join(sorted(self._surfaces)),
         )
 
 
@@ -214,6 +229,10 @@ _DAY: Final = 86_400 * 10**9
 _logger: Final = logging.getLogger("trails")
 
 
+MOST_USED: Final = 16
+"""Entities that an activity names: as many as fit into a line, and more than most calls have."""
+
+
 class CallRecord:
     """One call under way: who asked for what, and whether it has made a commit."""
 
@@ -224,13 +243,16 @@ class CallRecord:
         "caller",
         "committed",
         "ended",
+        "generated",
         "kind",
         "name",
         "note",
+        "origin",
         "reads",
         "spent",
         "started",
         "statements",
+        "used",
     )
 
     def __init__(
@@ -250,7 +272,12 @@ class CallRecord:
         self.name = name
         self.kind = kind
         self.started = time_ns()
+        self.origin = ORIGIN.get()
         self.committed = False
+        self.used: list[str] = []
+        """The commit that it reads, then the nodes that it read by reference, the first few."""
+        self.generated: list[str] = []
+        """The commits that it has made, the first few: each of them names the call."""
         self.statements = 0
         """How many it has added and removed."""
         self.note = ""
@@ -269,6 +296,16 @@ class CallRecord:
             self._id = uuid7()
         return self._id
 
+    def use(self, what: str) -> None:
+        """Say that it has read a commit or a node."""
+        if len(self.used) < MOST_USED and what and what not in self.used:
+            self.used.append(what)
+
+    def generate(self, commit: str) -> None:
+        """Say that it has made a commit."""
+        if len(self.generated) < MOST_USED:
+            self.generated.append(commit)
+
     def activity(self, at: int, outcome: str, detail: str) -> Activity:
         """What the log keeps of it."""
         return Activity(
@@ -280,6 +317,10 @@ class CallRecord:
             outcome,
             self.kind,
             spell_text(detail),
+            1,
+            *self.origin,
+            tuple(self.used),
+            tuple(self.generated),
         )
 
 
@@ -415,6 +456,37 @@ class Activities:
         if others:
             found = sorted([*found, *others], key=lambda each: each.ended, reverse=True)[:limit]
         return found
+
+    def select(
+        self,
+        wanted: ActivityQuery,
+        limit: int,
+        *,
+        after: str | None = None,
+        archived: bool = False,
+    ) -> list[Activity]:
+        """Some activities, newest first, older than one of them; sums of refusals as they are now.
+
+        ``archived``: archives are searched as well.
+        """
+        self._try_to_flush(self._refusals.settle(time_ns()))
+        with self._turn:
+            waiting = [_activity_of(*each) for each in self._waiting]
+            others = [*waiting, *self._summed, *self._refusals.activities()]
+        new = sorted(
+            (each for each in others if matches(wanted, each)),
+            key=lambda each: each.ended,
+            reverse=True,
+        )
+        if after is not None:
+            at = next((at for at, each in enumerate(new) if each.id == after), None)
+            if at is None:
+                return self._log.list_activities(wanted, limit, after=after, archived=archived)
+            new = new[at + 1 :]
+        rest = limit - len(new)
+        if rest > 0:
+            new += self._log.list_activities(wanted, rest, archived=archived)
+        return new[:limit]
 
     def find(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
         """Activities by id; ``wanted`` has the time of a commit that each of them made."""

@@ -388,7 +388,10 @@ class GraphSession:
     def find_with_commit(self, type_name: str, reference: object) -> tuple[NodeState | None, str]:
         """One node by reference, of this type or a subtype, and the commit whose state it is."""
         handles = self._handles_of(type_name, reference)
-        return self._select(lambda selector: (selector.first(handles), selector.commit))
+        state, commit = self._select(lambda selector: (selector.first(handles), selector.commit))
+        if self._call is not None and state is not None:
+            self._call.use(state.handle)
+        return state, commit
 
     def look_at(
         self, type_name: str, reference: object, look: Callable[[NodeState | None, str], T]

@@ -153,6 +153,8 @@ class GraphService:
                 commit = refs.commit(snapshot)
                 checkout = snapshot_checkout(graph, commit)
                 branches = () if access.unrestricted else tuple(refs.branches_of(commit))
+        if call is not None:
+            call.use(checkout.head.commit)
         return GraphContext(
             graph,
             registry or self.registry,

@@ -253,6 +253,8 @@ class Write:
             raise
         # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
+        if self._call is not None:
+            self._call.generate(commit.id)
         graph.blobs.committed(blobs)
         with self._stack:
             _land(graph, checkout, commit, payload, delta.staged)

@@ -1,4 +1,8 @@
-"""``node_blame``: from each value of a record to the commit, call and actor that wrote it."""
+"""``node_blame`` and ``prov_list``: who wrote a value, and who called what.
+
+Blame leads from each value of a record to the commit, call and actor that wrote it. The list of
+activities has every call, failures and denials included; those of others are for administrators.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,18 @@ from trails.engine.evidence.records import Record, known_field, make_place, open
 from trails.engine.evidence.texts import plain_value
 from trails.engine.graph.graph import MAIN
 from trails.engine.history.blame import BlamedValue
+from trails.engine.history.provenance import (
+    LIST_ACTIVITIES,
+    MOST_ACTIVITIES,
+    ProvenanceQuery,
+    list_provenance,
+)
 from trails.engine.session.context import GraphContext
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.history import Activity
 from trails.model.results import MOST_CHARS
 from trails.projections.tools import MAX_CHARS
-from trails.request.answers import CONTINUED, unmask
+from trails.request.answers import CONTINUED, MASKED, UNKNOWN, unmask
 from trails.request.builtins.branches import versions_of
 from trails.request.builtins.declare import (
     MAYBE_STRING,
@@ -117,6 +127,7 @@ def _attribution(record: Record, blamed: BlamedValue, calls: Mapping[str, Activi
         commit.message,
         commit.activity,
         None if call is None else call.name,
+        None if call is None else call.surface,
     )
 
 
@@ -174,4 +185,100 @@ NODE_BLAME: Final = Builtin(
     command="blame",
 )
 
-BUILTINS: Final = (NODE_BLAME,)
+
+class ActivityInfo(msgspec.Struct, frozen=True):
+    """One call, or several with the same refusal."""
+
+    id: str
+    name: str
+    kind: str
+    actor: str
+    started: str
+    ended: str
+    outcome: str
+    detail: str
+    calls: int
+    surface: str
+    trace: str
+    """The trace of the caller, or one of its own."""
+    used: tuple[str, ...]
+    """The commit whose state was read, and nodes that were read by reference, as Type/id."""
+    generated: tuple[str, ...]
+    """The commits that it made."""
+
+
+class ActivityList(msgspec.Struct, frozen=True):
+    """Activities, newest first."""
+
+    activities: list[ActivityInfo]
+    next: str | None
+    archived: bool
+    """Whether older activities are in archives that were not searched."""
+
+
+def describe_activity(activity: Activity) -> ActivityInfo:
+    """An activity as answers show it."""
+    return ActivityInfo(
+        activity.id,
+        activity.name,
+        activity.kind,
+        activity.actor,
+        activity.started,
+        activity.ended,
+        activity.outcome,
+        activity.detail,
+        activity.calls,
+        activity.surface,
+        activity.trace_id,
+        activity.used,
+        activity.generated,
+    )
+
+
+def _list(
+    tool: ToolContext, ctx: GraphContext, after: str | None, limit: int, **given: object
+) -> ActivityList:
+    page = list_provenance(
+        tool.service.graph,
+        ctx.access,
+        ctx.actor,
+        msgspec.convert(given, ProvenanceQuery),
+        masks=(MASKED, UNKNOWN),
+        after=after,
+        limit=limit,
+    )
+    found = page.activities
+    if not ctx.access.may("Admin", MAIN):
+        found = tuple(map(unmask, found))
+    return ActivityList([describe_activity(each) for each in found], page.next, page.archived)
+
+
+PROV_LIST: Final = Builtin(
+    name=LIST_ACTIVITIES,
+    title="List activities",
+    description=(
+        "List calls, newest first: who called what over which surface, when, with which outcome, "
+        "and what it used and made. Without the Admin right, only the caller's own."
+    ),
+    fields=(
+        field("actor", "Only of this actor.", max_length=256),
+        field("node", "Only those that changed or read this node.", max_length=2000),
+        field("commit", "Only the one that made this commit.", min_length=1, max_length=100),
+        field("capability", "Only calls of this name.", max_length=200),
+        field("outcome", "ok, or the code of an error.", max_length=100),
+        field("since", "A date or time in ISO 8601.", max_length=100),
+        field("until", "A date or time in ISO 8601.", max_length=100),
+        field("archived", "Search archives too.", "Bool", default=False),
+        field("after", "From next.", max_length=2000),
+        field("limit", "At most.", "Int", default=50, min_value=1, max_value=MOST_ACTIVITIES),
+    ),
+    output={"type": "object"},
+    hints=READER,
+    action="Read",
+    run=_list,
+    offered="never",
+    routes=(Route("GET", "prov"),),
+    command="prov",
+)
+
+BUILTINS: Final = (NODE_BLAME, PROV_LIST)

@@ -49,7 +49,7 @@ from trails.projections.documents import project_schema
 from trails.projections.json_schema import project_fields
 from trails.projections.resources import JSON, TEXT
 from trails.registry.registry import Registry
-from trails.request.answers import unmask
+from trails.request.answers import MASKED, UNKNOWN, unmask
 from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
 
@@ -282,14 +282,22 @@ def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> objec
     """The latest activities and commits; without the Admin right, only the own activities."""
     del place
     graph, access = service.graph, ctx.access
-    if access.may("Admin", MAIN):
-        activities = [_activity(each) for each in graph.activities.newest(ACTIVITIES)]
-    else:
-        lately = graph.activities.newest(_LOOKED_AT)
-        own = (_activity(unmask(each)) for each in lately if each.actor == ctx.actor)
-        activities = list(islice(own, ACTIVITIES))
+    every = access.may("Admin", MAIN)
+    # The few calls of one actor are not looked for in all archives.
+    page = list_provenance(
+        graph,
+        access,
+        ctx.actor,
+        ProvenanceQuery(archived=every),
+        masks=(MASKED, UNKNOWN),
+        limit=ACTIVITIES,
+    )
+    shown = page.activities if every else map(unmask, page.activities)
     commits = service.versions(ctx.actor, access=access).newest(COMMITS)
-    return {"activities": activities, "commits": [_commit(each) for each in commits]}
+    return {
+        "activities": [_activity(each) for each in shown],
+        "commits": [_commit(each) for each in commits],
+    }
 
 
 def _activity(activity: Activity) -> Mapping[str, object]:
@@ -303,6 +311,10 @@ def _activity(activity: Activity) -> Mapping[str, object]:
         "outcome": activity.outcome,
         "detail": activity.detail,
         "calls": activity.calls,
+        "surface": activity.surface,
+        "trace": activity.trace_id,
+        "used": activity.used,
+        "generated": activity.generated,
     }
 
 

@@ -149,14 +149,17 @@ class Reader:
     # --- reading it ----------------------------------------------------------------------
 
     async def read(
-        self, actor: Actor, uri: str, most: int | None = None
+        self, actor: Actor, uri: str, most: int | None = None, call: CallRecord | None = None
     ) -> Sequence[Content] | Failure:
-        """Read a URI, in at most so many characters. Never raises except for cancellation."""
+        """Read a URI, in at most so many characters. Never raises except for cancellation.
+
+        ``call`` is told what is read.
+        """
         try:
             rights = self._authority.rights(actor)
             roots = partial(self._roots, rights)
             address = parse_address(uri, self._service.graph.names.nodes, roots)
-            asked = _Asked(actor, rights, uri, address, most)
+            asked = _Asked(actor, rights, uri, address, most, call)
             if self._is_quick(address):
                 found = self._read(asked, patient=False)
                 if found is not None:
@@ -208,6 +211,8 @@ class Reader:
         if not rights.unrestricted and address.place is HERE:
             _check_offered(rights, uri, address, partial(self._roots, rights))
         ctx = self._context(actor, rights, address.place)
+        if asked.call is not None:
+            asked.call.use(ctx.checkout.head.commit)
         match address:
             case DocumentAddress():
                 value = read_document(self._service, ctx, address, self._doctor)
@@ -244,6 +249,8 @@ class Reader:
         if state is None:
             return None
         ctx, asked, address = wanted.ctx, wanted.asked, wanted.address
+        if asked.call is not None:
+            asked.call.use(state.handle)
         schema, names = ctx.kg.schema, self._service.graph.names
         documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
         contents: list[Content] = []
@@ -272,6 +279,7 @@ class _Asked(msgspec.Struct, frozen=True):
     address: Address
     most: int | None
     """How many characters it may have; None for any number."""
+    call: CallRecord | None
 
 
 class _Instance(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import LOCAL, MAX_BODY, PRESENTED_KEY, Actor, IsCurrent, Lasting
 from trails.model.fairness import LargeBodies, is_large
+from trails.model.origins import begin_request
 from trails.model.results import Failure
 from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
@@ -124,6 +125,7 @@ class McpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
+        begin_request("mcp", scope["headers"])
         if scope["path"].endswith(_SSE_PATHS):
             await self._answer_sse(scope, receive, send)
         elif scope["method"] == "POST":

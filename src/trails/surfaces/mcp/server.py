@@ -21,6 +21,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 from pydantic import BaseModel, ValidationError
 
 from trails.model.actors import Actor
+from trails.model.origins import TRACEPARENT, adopt_trace
 from trails.model.results import Failure, Outcome
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
@@ -70,6 +71,7 @@ class RequestHandlers:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Json:
         """``tools/call``."""
+        adopt_trace((params.meta or {}).get(TRACEPARENT))
         outcome = await self._backend.execute(
             self._actor_of(context), params.name, params.arguments or {}
         )
@@ -87,6 +89,7 @@ class RequestHandlers:
 
     async def read(self, context: Context, params: types.ReadResourceRequestParams) -> Json:
         """``resources/read``."""
+        adopt_trace((params.meta or {}).get(TRACEPARENT))
         contents = await self._backend.read(self._actor_of(context), params.uri)
         if isinstance(contents, Failure):
             raise error_of(contents, context)

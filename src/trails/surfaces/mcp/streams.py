@@ -26,6 +26,7 @@ from mcp_types.jsonrpc import (
 
 from trails.model.actors import MAX_BODY, MISPLACED, Actor, Secret, end_stale, holds_token
 from trails.model.fairness import LargeBodies, is_large
+from trails.model.origins import begin_request
 from trails.model.results import Failure
 from trails.model.texts import JsonTooLargeError, scan_json
 from trails.surfaces.mcp.backend import McpBackend
@@ -72,6 +73,7 @@ async def serve_stream(
     large: LargeBodies | None = None,
 ) -> None:
     """Serve one session until its input ends."""
+    begin_request("stdio")
     server = build_server(backend, _actor_of, validation_errors)
     subscriptions = Subscriptions(backend)
     subscriptions.register(server, _actor_of, sessions=True)

@@ -19,6 +19,7 @@ from starlette.routing import Match, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import ACTOR_KEY, CHALLENGE_KEY, LOCAL, Actor
+from trails.model.origins import begin_request
 from trails.model.results import Failure, describe_outage
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.replies import Refused, refuse, refused
@@ -147,6 +148,7 @@ class Methods:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        begin_request("rest", scope["headers"])
         watcher = DisconnectWatcher(receive)
         request = Request(scope, watcher.receive, send)
         if not self._exists(actor_of(request)):
