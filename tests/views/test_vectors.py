@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from trails.model.types import METRICS
@@ -66,6 +66,10 @@ def near(one: float, two: float) -> bool:
 
 
 @given(any_vector, any_vector, st.sampled_from(METRICS))
+@example((0.0, 1e300, 0.0), (1e300, 1e-300, 0.0), "dot")
+@example((1e300, 1e300, 1.0), (1e300, -1e300, 5.0), "dot")
+@example((1e300, 1e300, 1.0), (1e300, 1e300, 5.0), "dot")
+@example((1e-300, 2e-300, 0.0), (1e300, 2e300, 0.0), "cosine")
 def test_scores_are_exact_and_finite(one, two, metric):
     """However large or small the numbers are."""
     if metric == "cosine" and not (any(one) and any(two)):
@@ -143,6 +147,9 @@ def test_many_changes_make_a_new_matrix(busy_table):
     few = table.changed({"n03": (9.0, 9.0, 9.0), "n04": None, "new": (1.0, 1.0, 1.0)})
     assert few.base is table.base
     assert (len(table), len(few)) == (20, 20)
+    for gone in ((3.0, 1.0, 0.0), (4.0, 1.0, 0.0)):
+        assert few.nearest(gone, 1, "euclidean", dict.fromkeys)[0][1] == -1.0
+        assert table.nearest(gone, 1, "euclidean", dict.fromkeys)[0][1] == 0.0
     many = few.changed({f"n{at:02}": None for at in range(10, 16)})
     assert many.base is not table.base
     assert len(many) == 14
@@ -172,10 +179,23 @@ def test_what_single_precision_can_t_tell_apart_is_ordered():
     def read(handles):
         return {each: close[each] for each in handles}
 
-    for metric in ("euclidean", "cosine"):
-        found = table.nearest((1.0, 0.0), 3, metric, read)
-        expected = ["n49", "n48", "n47"] if metric == "euclidean" else [each for each, _ in found]
-        assert [each for each, _ in found] == expected
+    found = table.nearest((1.0, 0.0), 3, "euclidean", read)
+    assert [each for each, _ in found] == ["n49", "n48", "n47"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rounding_decides_nothing(metric):
+    """Rows whose order in single precision is another one than in double precision."""
+    chance = np.random.default_rng(5)
+    center = chance.normal(size=64)
+    rows = {f"n{at:03}": tuple(center + 1e-7 * chance.normal(size=64)) for at in range(400)}
+    table = VectorTable(make_matrix(64, rows.items()))
+    for _ in range(5):
+        wanted = tuple(center + 1e-6 * chance.normal(size=64))
+        found = table.nearest(wanted, 5, metric, lambda some: {each: rows[each] for each in some})
+        exact = {each: score(wanted, row, metric) for each, row in rows.items()}
+        best = sorted(exact.items(), key=lambda each: (-each[1], each[0]))
+        assert found == best[:5]
 
 
 def test_a_large_table_agrees_with_numpy():

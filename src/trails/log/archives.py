@@ -8,7 +8,7 @@ an archive has it, so a crash at any point leaves every activity in one place or
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -110,6 +110,28 @@ def read_archive(folder: Path, archive: ActivityArchive) -> list[tuple[int, Acti
     found, digest = _read(folder, archive.name)
     if digest != archive.sha or len(found) != archive.count:
         raise _damaged(archive.name, "its digest differs")
+    return found
+
+
+def find_in_archive(folder: Path, archive: ActivityArchive, ids: Collection[str]) -> list[Activity]:
+    """The activities of a file with some ids, without decoding the others."""
+    wanted = [each.encode() for each in ids]
+    found = []
+    with storage_errors("read archived activities"):
+        try:
+            with zstd.open(folder / archive.name) as file:
+                text = file.read()
+        except FileNotFoundError:
+            raise _damaged(archive.name, "it is missing") from None
+        except _DAMAGE as error:
+            raise _damaged(archive.name, str(error)) from None
+    if sha256(text).hexdigest() != archive.sha:
+        raise _damaged(archive.name, "its digest differs")
+    for each in wanted:
+        at = text.find(b'"id":"' + each + b'"')
+        if at >= 0:
+            start, end = text.rfind(b"\n", 0, at) + 1, text.index(b"\n", at)
+            found.append(_ACTIVITY.decode(text[start:end]))
     return found
 
 

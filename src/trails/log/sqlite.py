@@ -24,6 +24,7 @@ from trails.log.archives import (
     AT_ONCE,
     check_archives,
     find_archives,
+    find_in_archive,
     insert_archive,
     last_named,
     read_archive,
@@ -393,6 +394,32 @@ class SqliteLog:
                 break
             kept = read_archive(self._archives_folder, archive)
             found += [each for _, each in reversed(kept)][: limit - len(found)]
+        return found
+
+    def find_activities(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
+        """Activities by id; ``wanted`` has a time before which each of them did not end.
+
+        Those that are in no archive are found at once. Of the archives, those that may have one
+        of the others are searched.
+        """
+        found: dict[str, Activity] = {}
+        with self._lock, storage_errors("read the log"):
+            for each in wanted:
+                row = self._db.execute(
+                    "SELECT record FROM activities WHERE id = ?", (each,)
+                ).fetchone()
+                if row is not None:
+                    found[each] = _decode(_ACTIVITY, row[0])
+            archives = self.archives()
+        for archive in archives:
+            missing = {
+                each
+                for each, time in wanted.items()
+                if each not in found and time <= archive.newest
+            }
+            if missing:
+                kept = find_in_archive(self._archives_folder, archive, missing)
+                found.update({each.id: each for each in kept})
         return found
 
     # --- archives of activities --------------------------------------------------

@@ -170,6 +170,14 @@ class Terms:
                 lines.append(subject + encode(value))
         return lines
 
+    def values(self, state: NodeState) -> Iterator[tuple[str, object, str]]:
+        """Each value of a node, and each item of a list: field, value and statement."""
+        terms, subject = self._types[state.type], self.subject(state.handle)
+        for name, value in state.values.items():
+            encode, many = terms.encoders[name]
+            for item in value if many else (value,):  # type: ignore[attr-defined]
+                yield name, item, subject + encode(item)
+
     def difference(
         self, before: NodeState | None, after: NodeState | None, former: Terms | None = None
     ) -> tuple[list[str], list[str]]:

@@ -9,9 +9,11 @@ graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fractions import Fraction
 from heapq import nsmallest
 from itertools import islice
-from math import dist, frexp, fsum, hypot, ldexp
+from math import dist, frexp, fsum, hypot, isfinite, ldexp
 from operator import mul
 from sys import float_info
 from typing import Final
@@ -43,23 +45,27 @@ def score(vector: Numbers, other: Numbers, metric: Metric) -> float:
     """
     if metric == "euclidean":
         return -min(dist(vector, other), float_info.max)
-    (one, power), (two, more) = _scaled(vector), _scaled(other)
-    product = fsum(map(mul, one, two))
     if metric == "cosine":
-        return max(-1.0, min(1.0, product / (hypot(*one) * hypot(*two))))
+        one, two = _scaled(vector), _scaled(other)
+        return max(-1.0, min(1.0, fsum(map(mul, one, two)) / (hypot(*one) * hypot(*two))))
+    with suppress(OverflowError, ValueError):
+        product = fsum(map(mul, vector, other))
+        if isfinite(product):
+            return product
+    exact = sum(map(mul, map(Fraction, vector), map(Fraction, other)))
     try:
-        return ldexp(product, power + more)
+        return float(exact)
     except OverflowError:
-        return float_info.max if product > 0 else -float_info.max
+        return float_info.max if exact > 0 else -float_info.max
 
 
-def _scaled(vector: Numbers) -> tuple[Numbers, int]:
-    """A vector times a power of two, so that products have room; and that power, negative."""
+def _scaled(vector: Numbers) -> Numbers:
+    """A vector of that direction whose products have room."""
     largest = max(map(abs, vector))
     if 1e-100 < largest < 1e100:
-        return vector, 0
+        return vector
     power = frexp(largest)[1]
-    return [ldexp(each, -power) for each in vector], power
+    return [ldexp(each, -power) for each in vector]
 
 
 class VectorMatrix:

@@ -334,3 +334,23 @@ def test_records_near_to_a_vector(points):
 def test_a_vector_that_fits_nothing_is_refused(points, arguments, says):
     """With what would fit."""
     assert says in points.failure("search", arguments).message
+
+
+def test_a_cursor_is_for_its_search(calls):
+    """Other words, types, fields or filters are another search."""
+    for at in range(5):
+        save(calls, slug=f"c{at}", body="boundary layer", status="open")
+    first = calls.result("search", {"query": "boundary", "limit": 2})
+    following = first["next"]["arguments"]
+    assert len(calls.result("search", following)["results"]) == 2
+    for other in ({"query": "layer"}, {"types": ["Paper"]}, {"fields": ["body"]}):
+        refused = calls.failure("search", following | other)
+        assert "belongs to other arguments" in refused.message
+
+
+def test_paging_ends_at_the_deepest_record(calls, monkeypatch):
+    """The rest is better found by another query."""
+    monkeypatch.setattr("trails.engine.evidence.search.DEEPEST", 4)
+    for at in range(9):
+        save(calls, slug=f"d{at}", body="boundary layer")
+    assert len(found(calls, "boundary", limit=3)) == 4

@@ -384,6 +384,19 @@ class History:
             self._behind[number] = found
         return found
 
+    def writer(self, number: int, handle: str, name: str, member: Value) -> int:
+        """The commit that wrote a value which a commit has, found by looking at all copies."""
+        while True:
+            parents = self.versions[number].parents
+            older = [
+                each
+                for each in parents
+                if member in members_of(self.state(each).get(handle, {}).get(name))
+            ]
+            if not older:
+                return number
+            number = older[0]
+
     def bases(self, one: int, two: int) -> list[int]:
         """The common ancestors that are behind no other common ancestor, newest first."""
         common = self.ancestors(one) & self.ancestors(two)

@@ -154,6 +154,12 @@ class Versions(RuleBasedStateMachine):
         """Compare two commits."""
         self.world.check_diff()
 
+    @rule(where=CHOICE)
+    def blame(self, where: int) -> None:
+        """Ask who wrote the values of a branch, and of some commit."""
+        self.world.check_blame(self.world.history.branches[self.branch(where)] or None)
+        self.world.check_blame()
+
     @rule(where=CHOICE, how=st.integers(0, 3))
     def look_closer(self, where: int, how: int) -> None:
         """Look at all branches, ask SPARQL, or prove the views."""

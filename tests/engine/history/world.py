@@ -25,6 +25,7 @@ from tests.engine.history.oracle import (
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph.changes import net_between, show_changes
 from trails.engine.graph.graph import Graph
+from trails.engine.history.blame import blame
 from trails.engine.history.branches import create_branch, delete_branch, list_branches
 from trails.engine.history.merge import merge
 from trails.engine.session.context import GraphContext
@@ -528,6 +529,25 @@ class World:
                 shown = tuple(_iris(base, each) for each in shown)  # type: ignore[assignment]
             expected[handle, how, name] = shown
         assert found == expected
+
+    def check_blame(self, number: int | None = None) -> None:
+        """Every value of a commit's state is traced to the commit that wrote it."""
+        if number is None:
+            number = self.rng.choice(sorted(set(self.history.reachable()) - {0}))
+        ctx = self.app.context(snapshot=self.ids[number])
+        for handle in self.history.state(number):
+            state = ctx.kg.find(*handle.split("/"))
+            assert state is not None
+            expected = {
+                (name, member): self.ids[self.history.writer(number, handle, name, member)]
+                for name, value in plain(state).items()
+                for member in _members(value)
+            }
+            found = {
+                (each.field, each.value): each.commit and each.commit.id
+                for each in blame(self.graph, state, self.ids[number])
+            }
+            assert found == expected, (handle, number)
 
     def check_verified(self) -> None:
         """The views equal a fresh fold of the log."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic, time_ns
@@ -415,6 +415,10 @@ class Activities:
         if others:
             found = sorted([*found, *others], key=lambda each: each.ended, reverse=True)[:limit]
         return found
+
+    def find(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
+        """Activities by id; ``wanted`` has the time of a commit that each of them made."""
+        return self._log.find_activities(wanted)
 
     def archivable(self) -> int:
         """How many activities are old enough, or too many, to stay in the log."""

@@ -146,7 +146,7 @@ class Ancestry:
 
     def distance(self, start: str, end: str) -> int:
         """How many steps the way from one state to another has."""
-        one, other = self._place(start), self._place(end)
+        one, other = self.place(start), self.place(end)
         steps = 0
         while one != other:
             if one > other:
@@ -156,8 +156,15 @@ class Ancestry:
             steps += 1
         return steps
 
-    def _place(self, identifier: str) -> int:
+    def place(self, identifier: str) -> int:
+        """Where a commit is in the log; 0 before the first one."""
         return 0 if identifier == GENESIS else self.commit(identifier).seq
+
+    def first_parents(self, seq: int, until: int) -> Iterator[int]:
+        """The places of a commit and of those before it along first parents, down to a place."""
+        while seq > until:
+            yield seq
+            seq = self._links.first(seq)
 
     def _id(self, seq: int) -> str:
         found = self._log.at(seq)
@@ -214,8 +221,8 @@ class Ancestry:
                 open_ones -= 1
             flags[seq] = old | flag
 
-        note(self._place(ours), _OURS)
-        note(self._place(theirs), _THEIRS)
+        note(self.place(ours), _OURS)
+        note(self.place(theirs), _THEIRS)
         found: list[int] = []
         while open_ones:
             seq = -heappop(heap)
@@ -234,7 +241,7 @@ class Ancestry:
             return True
         if new == GENESIS:
             return False
-        wanted, newest = self._place(old), self._place(new)
+        wanted, newest = self.place(old), self.place(new)
         heap, seen = [-newest], {newest}
         while heap:
             seq = -heappop(heap)

@@ -28,6 +28,7 @@ from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.texts import count
 from trails.model.types import Schema
 from trails.views.base import Comparison
+from trails.views.nodes.chains import add_commit
 from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
@@ -390,6 +391,9 @@ class NodeIndexes:
     def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
         """Commit the transaction in which the write was checked."""
         del payload  # its changes are in the transaction already
+        first = self._ancestry.place(commit.first_parent)
+        with self.file.errors("write the node index"):
+            add_commit(self.file.db, commit.seq, first)
         ref.nodes.commit(Position(commit.seq, commit.id))
 
     # --- layers --------------------------------------------------------------------------

@@ -6,14 +6,17 @@ links when it is first queried with SPARQL, so a branch costs the same on a grap
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
+
+import msgspec
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.engine.graph.graph import MAIN, Graph, now
+from trails.engine.history.blame import BlamedValue, blame
 from trails.engine.history.commits import diff, list_commits, show_commit
 from trails.engine.history.merge import merge
 from trails.engine.visibility.access import OPEN, Access, check_credential
@@ -39,6 +42,7 @@ from trails.model.history import (
     Move,
 )
 from trails.model.names import check_branch_name
+from trails.model.nodes import NodeState
 from trails.model.texts import count
 
 
@@ -362,6 +366,24 @@ class Versions:
             after=after,
             refs=refs,
             visible_history=self._visible_history(refs),
+        )
+
+    def blame(
+        self, state: NodeState, commit: str, fields: Collection[str] = ()
+    ) -> tuple[BlamedValue, ...]:
+        """Who wrote the values of a node, as it was read at a commit.
+
+        ``state`` has what the actor may see of it, and nothing else is looked at.
+        """
+        found = blame(self._graph, state, commit, fields)
+        visible_history = self._visible_history(self._readable())
+        if visible_history is None:
+            return found
+        return tuple(
+            each
+            if each.commit is None
+            else msgspec.structs.replace(each, commit=visible_history.caption(each.commit))
+            for each in found
         )
 
     def newest(self, limit: int) -> list[Commit]:

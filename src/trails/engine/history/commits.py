@@ -17,6 +17,7 @@ from trails.engine.graph.ancestry import Path
 from trails.engine.graph.changes import Net, count_changes, net_changes, show_changes
 from trails.engine.graph.cursors import Cursors, Holder, check_subject, stale
 from trails.engine.graph.graph import Graph
+from trails.engine.graph.node_history import commits_of_node
 from trails.engine.visibility.refs import RefResolver
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import NotFoundError, QueryError
@@ -175,8 +176,7 @@ def _commits_of(
     parsed = graph.names.parse_node(node) or graph.names.parse_node(HANDLE_PREFIX + node)
     if parsed is not None:
         handle = make_handle(*parsed)
-    with graph.file.reader() as db:
-        found = frozenset(graph.file.commits_of(db, handle))
+    found = frozenset(commits_of_node(graph, handle))
     descent = refs.descent()
     if descent is not None:
         commits = filter(None, map(graph.log.at, sorted(found, reverse=True)))

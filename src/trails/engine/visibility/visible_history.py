@@ -406,8 +406,7 @@ class VisibleHistory:
 
     def describe_own(self, commit: Commit) -> Commit:
         """The visible part of a commit that the actor made, with its true parents."""
-        branch, message = self._branch(commit), self._message(commit)
-        shown = msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
+        shown = self.caption(commit)
         commit_filter = self._commit_filter(commit.id)
         if commit_filter is None:
             return shown
@@ -420,6 +419,11 @@ class VisibleHistory:
             payload="",
             digest="",
         )
+
+    def caption(self, commit: Commit) -> Commit:
+        """Who made a commit, when and why; its counts and digests may cover hidden statements."""
+        branch, message = self._branch(commit), self._message(commit)
+        return msgspec.structs.replace(commit.public(), seq=0, branch=branch, message=message)
 
     def _branch(self, commit: Commit) -> str:
         """The branch that a commit was made on, if the actor may read it."""

@@ -113,13 +113,13 @@ BRANCH_LIST: Final = Builtin(
     name="branch_list",
     title="List branches",
     description=(
-        "List the branches, main first, each with its newest commit. A branch is a separate "
-        "version of the graph: changes on one are not visible on another until they are merged."
+        "List the branches, main first, each with its newest commit. Changes on a branch "
+        "are not visible on others until they are merged."
     ),
     fields=(
         field("prefix", "How their names start.", default="", max_length=100),
         field("after", "Only those after this one.", max_length=100),
-        field("limit", "The most to list.", "Int", default=100, min_value=1, max_value=1000),
+        field("limit", "At most.", "Int", default=100, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(branches=listed(_BRANCH), optional=CONTINUED),
@@ -135,8 +135,8 @@ BRANCH_CREATE: Final = Builtin(
     name="branch_create",
     title="Create a branch",
     description=(
-        "Create a branch, so that you can change data without touching main: write with branch "
-        "set to its name, review the result, then branch_merge or branch_delete it."
+        "Create a branch to change data without touching main: write with branch set to its "
+        "name, review, then branch_merge or branch_delete it."
     ),
     fields=(
         field(
@@ -168,12 +168,12 @@ BRANCH_DELETE: Final = Builtin(
     name="branch_delete",
     title="Delete a branch",
     description=(
-        "Delete a branch. Refused if it has unmerged commits, unless force is true; its commits "
-        "can still be read by their ids afterwards. main can't be deleted."
+        "Delete a branch. Refused with unmerged commits, unless force is true; its commits can "
+        "still be read by id."
     ),
     fields=(
-        field("name", "The branch to delete.", required=True, min_length=1, max_length=100),
-        field("force", "Even if it has unmerged commits.", "Bool", default=False),
+        field("name", "Its name.", required=True, min_length=1, max_length=100),
+        field("force", "Delete anyway.", "Bool", default=False),
     ),
     output=shown(deleted=_BRANCH),
     hints=WRITER,
@@ -367,8 +367,7 @@ BRANCH_MERGE: Final = Builtin(
     description=(
         "Merge a branch or commit into a branch, field by field. If both sides changed the same "
         "thing in different ways, nothing is written and the error lists the conflicts with "
-        "their ids; call again with a resolution for each, or with resolve_all. Returns the "
-        "outcome, the target's commit, and how many nodes were changed."
+        "their ids; call again with a resolution for each, or with resolve_all."
     ),
     fields=(
         field("source", "A branch or commit.", required=True, min_length=1),
@@ -382,7 +381,7 @@ BRANCH_MERGE: Final = Builtin(
         ),
         field(
             "resolve_all",
-            "How to resolve all other conflicts.",
+            "For all others.",
             one_of=["ours", "theirs"],
         ),
         field("dry_run", "Only report what would happen.", "Bool", default=False),

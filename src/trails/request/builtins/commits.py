@@ -169,7 +169,7 @@ COMMIT_LIST: Final = Builtin(
     title="List commits",
     description=(
         "List commits, newest first: who changed the graph, when and why; by branch, actor or "
-        "node (TypeName/its-id or IRI). For what a commit changed use commit_get."
+        "node (TypeName/its-id or IRI)."
     ),
     fields=(
         field(
@@ -182,7 +182,7 @@ COMMIT_LIST: Final = Builtin(
         field("actor", "Only of this actor.", max_length=256),
         field("node", "Its history.", max_length=2000),
         field("after", "From next.", max_length=100_000),
-        field("limit", "The most to list.", "Int", default=50, min_value=1, max_value=1000),
+        field("limit", "At most.", "Int", default=50, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
     output=shown(commits=listed(_COMMIT), optional=CONTINUED),
@@ -199,7 +199,7 @@ COMMIT_GET: Final = Builtin(
     title="Get a commit",
     description=(
         "Show one commit: who made it, when and why, and what it changed, node by node and field "
-        "by field, each with the value before and after."
+        "by field, before and after."
     ),
     fields=(
         field(

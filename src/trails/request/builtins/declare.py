@@ -200,12 +200,12 @@ def read_near(given: Mapping[str, object]) -> Near:
 MESSAGE: Final = field("message", "Why this is changed.", max_length=10_000)
 EXPECTED_HEAD: Final = field(
     "expected_head",
-    "Refuse if the branch is not at this commit.",
+    "Refuse unless the branch is there.",
     max_length=100,
 )
 IDEMPOTENCY_KEY: Final = field(
     "idempotency_key",
-    "A retry with the same key returns the first outcome.",
+    "A retry with it returns the first outcome.",
     min_length=1,
     max_length=200,
 )

@@ -223,7 +223,7 @@ EXPORT_RECORDS: Final = Builtin(
     description=(
         "Export many records as a file: a job, pinned to one commit, that goes on after this call. "
         "Without export it starts one and answers with its handle; with export it says how far it "
-        "is and, when state is done, shows a window of the file. For a few records use node_list."
+        "is and, when state is done, shows a window of the file."
     ),
     fields=(
         field("types", "Only these types and their subtypes.", many=True, max_count=100),

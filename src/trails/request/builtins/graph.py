@@ -92,10 +92,10 @@ SCHEMA_GET: Final = Builtin(
     description=(
         "Describe the types: fields with kinds and constraints (JSON Schema), key, what a type "
         "extends or joins, and the IRIs for SPARQL. Read it before you write data or a query. "
-        "Without types, a large schema is an outline of names, kinds and descriptions."
+        "Without types, a large schema is an outline."
     ),
     fields=(
-        field("types", "Names of types.", many=True, max_count=1000),
+        field("types", "Their names.", many=True, max_count=1000),
         field("after", "Only those after this one.", max_length=100),
     ),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
@@ -148,9 +148,8 @@ GRAPH_SNAPSHOT: Final = Builtin(
     name="graph_snapshot",
     title="Graph snapshot",
     description=(
-        "Get an overview: how many instances of each type (including those of types that extend "
-        "it), which commit the branch is at, and the digest of the schema. Use it first, and "
-        "to get the head for expected_head."
+        "Get an overview: how many instances of each type (with its subtypes), which commit the "
+        "branch is at (for expected_head), and the digest of the schema. Use it first."
     ),
     fields=(field("after", "Only those after this one.", max_length=100),),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
@@ -186,8 +185,8 @@ GRAPH_HEALTH: Final = Builtin(
     name="graph_health",
     title="Graph health",
     description=(
-        "Check whether this graph serves requests. Returns status ('ok'; 'read_only' when nothing "
-        "can be written; 'behind' when the log has lost data), names, version, and head of main."
+        "Check whether this graph serves requests. Returns status (ok, read_only, or behind if "
+        "the log has lost data), names, version, and head of main."
     ),
     output=shown(
         status={"type": "string", "enum": ["ok", "read_only", "behind"]},

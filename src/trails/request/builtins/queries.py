@@ -142,8 +142,8 @@ GRAPH_QUERY: Final = Builtin(
         "Run a SPARQL 1.1 query (SELECT, ASK, CONSTRUCT or DESCRIBE). The empty prefix has this "
         "graph's classes and fields (see schema_get), <TypeName/id> is an instance: 'SELECT ?x "
         "?found WHERE { ?x a :TypeName ; :a_field ?found ; :another $value } LIMIT 20' with "
-        'params {"value": "…"}; never put values into the text. No SERVICE or FROM. Returns '
-        "columns and rows; notice names what in the text can't match anything."
+        'params {"value": "…"}; never put values into the text. No SERVICE or FROM. '
+        "notice names what in the text can't match anything."
     ),
     fields=(
         field("query", "The SPARQL text.", required=True, min_length=1),

@@ -109,12 +109,12 @@ READ_RECORD_FIELD: Final = Builtin(
     title="Read a field",
     description=(
         "Read a window of one field's text, exactly as stored: from offset on, around a match of "
-        "query, or where cursor goes on. Offsets count characters. next and previous are calls "
-        "that stay on the same commit. Values that are not text are read as JSON."
+        "query, or where cursor goes on. Offsets count characters; next and previous stay on the "
+        "same commit. Values that are not text are read as JSON."
     ),
     fields=(
         _RECORD,
-        field("field", "The field.", required=True, min_length=1, max_length=100),
+        field("field", "", required=True, min_length=1, max_length=100),
         _TYPE,
         field("item", "Of a list: which item, from 0.", "Int", min_value=0),
         field("path", "Of JSON: a JSON pointer, like /a/0.", max_length=2000),
@@ -305,7 +305,7 @@ FETCH: Final = Builtin(
     title="Fetch a record",
     description=(
         "Fetch one record by its id, as search and node_list show it, as a text to read: a line "
-        "for each field. left_out lists long values that are not shown whole."
+        "for each field."
     ),
     fields=(
         field("id", "trails://kg/Type/id, the IRI, or Type/id.", required=True, max_length=8192),
@@ -436,15 +436,15 @@ NODE_LIST: Final = Builtin(
     description=(
         "List the records of a type and its subtypes: ids and titles, and the values of fields. "
         'where keeps those with one value: "status=open". order sorts by a field, near lists the '
-        "nearest first. All pages are of one commit. Read a record with node_get or fetch."
+        "nearest first. All pages are of one commit."
     ),
     fields=(
-        field("type", "The type.", required=True, min_length=1, max_length=100),
+        field("type", "", required=True, min_length=1, max_length=100),
         field("where", "field=value", min_length=1, max_length=2000),
         field("order", "field or -field", min_length=1, max_length=100),
         NEAR,
         field("fields", "Fields whose values to show.", many=True, max_count=50),
-        field("limit", "How many.", "Int", default=50, min_value=1, max_value=1000),
+        field("limit", "", "Int", default=50, min_value=1, max_value=1000),
         field("cursor", "From next.", max_length=4000),
         _BRANCH,
         _SNAPSHOT,

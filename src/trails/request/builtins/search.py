@@ -139,12 +139,12 @@ SEARCH: Final = Builtin(
         "field:word, -without, OR. next is the call for more results; all are of one commit."
     ),
     fields=(
-        field("query", "What to look for.", min_length=1, max_length=4096),
+        field("query", "", min_length=1, max_length=4096),
         NEAR,
         field("types", "Only these types.", many=True, max_count=100),
         field("fields", "Only in these fields.", many=True, max_count=100),
         field("where", "field=value; needs types.", min_length=1, max_length=2000),
-        field("limit", "How many.", "Int", default=10, min_value=1, max_value=100),
+        field("limit", "", "Int", default=10, min_value=1, max_value=100),
         field("cursor", "From next.", max_length=4000),
         field("branch", "", max_length=100),
         field("snapshot", "", max_length=100),

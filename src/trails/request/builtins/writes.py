@@ -94,8 +94,7 @@ GRAPH_MUTATE: Final = Builtin(
         '[{"op": "create", "type": "TypeName", "data": {"a_field": "…", "another": 7}}, '
         '{"op": "update", "type": "TypeName", "id": "its-id", "data": {"a_field": "new"}}, '
         '{"op": "delete", "type": "TypeName", "id": "its-id"}] (or upsert; null removes a field; '
-        "references are IRIs or ids), or a SPARQL Update. Prefer a tool made for the task. "
-        "Returns the commit and the nodes that were touched."
+        "references are IRIs or ids), or a SPARQL Update. Prefer a tool made for the task."
     ),
     fields=(
         field(
@@ -171,14 +170,14 @@ GRAPH_LOAD: Final = Builtin(
         "and adds, append refuses what exists, overwrite also deletes what is not in the data."
     ),
     fields=(
-        field("data", "The text to load.", required=True),
+        field("data", "The text.", required=True),
         field("format", "Of data.", default="ndjson", one_of=list(FORMATS)),
         field("mode", "See above.", default="merge", one_of=get_args(Mode)),
         field("type", "For csv: the type.", max_length=100),
         field("branch", "", default="main", max_length=100),
         field(
             "from",
-            "Where to fork the branch if it does not exist.",
+            "Where to fork a missing branch.",
             max_length=100,
         ),
         MESSAGE,

@@ -37,6 +37,7 @@ from trails.surfaces.cli.project import (
     add_recover_command,
     add_upkeep_commands,
 )
+from trails.surfaces.cli.provenance import add_provenance_commands
 from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
 from trails.surfaces.cli.reading import add_reading_commands
 from trails.surfaces.cli.searching import add_search_command
@@ -58,6 +59,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_blob_commands(cli, operations)
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
+    add_provenance_commands(cli, operations)
     add_upkeep_commands(cli, operations)
     add_backup_commands(cli, operations)
     add_recover_command(cli, operations)
@@ -73,7 +75,7 @@ _HEADINGS: Final = {
     "Set up": ("new", "serve", "mcp", "doctor"),
     "Read": ("search", "get", "read", "query", "queries", "export"),
     "Change": ("tools", "call", "mutate", "load"),
-    "History": ("diff", "branch", "commit"),
+    "History": ("diff", "blame", "branch", "commit"),
     "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),
     "Access": ("token", "policy"),
 }

@@ -584,6 +584,19 @@ class NodeFile:
         )
         return [seq for (seq,) in self.rows(db, query, (handle,))]
 
+    def commits_before(
+        self, db: sqlite3.Connection, handle: str, before: int, limit: int
+    ) -> list[int]:
+        """The last few of them before a place, newest first."""
+        query = (
+            "SELECT seq FROM (SELECT seq FROM past WHERE handle = ?1 AND seq < ?2 "
+            "ORDER BY seq DESC LIMIT ?3) "
+            "UNION SELECT seq FROM nodes WHERE handle = ?1 AND seq < ?2 "
+            "UNION SELECT seq FROM rows WHERE handle = ?1 AND seq > 0 AND seq < ?2 "
+            "ORDER BY 1 DESC LIMIT ?3"
+        )
+        return [seq for (seq,) in self.rows(db, query, (handle, before, limit))]
+
 
 class DraftFile(NodeFile):
     """A node file at one moment: what is written here goes to temporary tables alone."""

@@ -21,6 +21,7 @@ import msgspec
 
 from trails.model.caches import LRUCache
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.views.nodes.chains import CHAIN_TABLES
 from trails.views.nodes.long_texts import (
     LONG_DRAFT_TABLES,
     LONG_TABLES,
@@ -75,6 +76,7 @@ CREATE TABLE IF NOT EXISTS past (
 ) WITHOUT ROWID;
 -- the numbers of deleted nodes
 CREATE TABLE IF NOT EXISTS gone (handle TEXT PRIMARY KEY, nid INTEGER NOT NULL) WITHOUT ROWID;
+{CHAIN_TABLES}
 {LONG_TABLES}
 -- keys of a large write, which are put in order at its end
 CREATE TEMP TABLE IF NOT EXISTS waiting (sid INTEGER, key BLOB, nid INTEGER);

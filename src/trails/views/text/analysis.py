@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
@@ -55,7 +56,7 @@ _PIECE: Final = 32768
 # Arabic, the Arabic tatweel, and characters that are invisible inside a word (soft hyphen,
 # joiners, directions, variation selectors, the byte order mark). Signs of other scripts are part
 # of their words.
-_REMOVED: Final = regex.compile(
+_REMOVED: Final = re.compile(
     "[\u00ad\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
     "\u08d3-\u08e1\u08e3-\u08ff\u1ab0-\u1aff\u1dc0-\u1dff\u200c-\u200f\u202a-\u202e"
@@ -92,6 +93,26 @@ _WORD: Final = regex.compile(
     rf"|[[\p{{L}}\p{{N}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]"
     rf"[[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}\p{{Hangul}}]||0-9]{{0,{LONGEST - 1}}}"
 )
+_ALPHABETIC_WORD: Final = re.compile(rf"[^\W_]{{1,{LONGEST}}}")
+
+
+@cache
+def _alphabetic() -> re.Pattern[str]:
+    """Folded texts in which ``_ALPHABETIC_WORD`` finds what ``_WORD`` does, in a sixth of the time.
+
+    Characters of Latin, Greek, Cyrillic and Armenian, and punctuation, that both take for a letter
+    or digit, or both for none; not marks, which are part of a word but do not begin one.
+    """
+    places = (*range(0x590), *range(0x1E00, 0x2070), *range(0x20A0, 0x20C0))
+    kept = (
+        character
+        for character in map(chr, places)
+        if bool(_WORD.match(character)) == bool(_ALPHABETIC_WORD.match(character))
+        and unicodedata.category(character)[0] != "M"
+    )
+    return re.compile(f"[{re.escape(''.join(kept))}]*")
+
+
 _ASCII_WORD: Final = re.compile(rf"[A-Za-z0-9]{{1,{LONGEST}}}")
 _ASCII: Final = bytes(
     code + 32 if 65 <= code <= 90 else code if code < 128 and chr(code).isalnum() else 32
@@ -256,12 +277,17 @@ def has_long_run(text: str) -> bool:
     return len(text) > LONGEST and max(map(len, text.split()), default=0) > LONGEST
 
 
+def _word_of(folded: str) -> re.Pattern[str]:
+    """What finds the words of a folded text."""
+    return _ALPHABETIC_WORD if _alphabetic().fullmatch(folded) else _WORD  # type: ignore[return-value]
+
+
 def _split(text: str) -> list[str]:
     """The folded words of a text."""
     if not text.isascii():
         text = _fold(text)
         if not text.isascii():
-            return _WORD.findall(text)
+            return _word_of(text).findall(text)
     words = text.encode().translate(_ASCII).decode().split()
     if len(text) > LONGEST and max(map(len, words), default=0) > LONGEST:
         return _WORD.findall(text.lower())
@@ -273,7 +299,8 @@ def _spans(text: str) -> list[tuple[int, int]]:
     if text.isascii():
         return [found.span() for found in _ASCII_WORD.finditer(text)]
     origin = _origins(text)
-    spans = [found.span() for found in _WORD.finditer(_fold(text))]
+    folded = _fold(text)
+    spans = [found.span() for found in _word_of(folded).finditer(folded)]
     if origin is None:
         return spans
     origin.append(len(text))

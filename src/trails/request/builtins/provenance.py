@@ -1,0 +1,177 @@
+"""``node_blame``: from each value of a record to the commit, call and actor that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from trails.engine.evidence.records import Record, known_field, make_place, open_record
+from trails.engine.evidence.texts import plain_value
+from trails.engine.graph.graph import MAIN
+from trails.engine.history.blame import BlamedValue
+from trails.engine.session.context import GraphContext
+from trails.model.evidence.graphemes import boundary_before
+from trails.model.history import Activity
+from trails.model.results import MOST_CHARS
+from trails.projections.tools import MAX_CHARS
+from trails.request.answers import CONTINUED, unmask
+from trails.request.builtins.branches import versions_of
+from trails.request.builtins.declare import (
+    MAYBE_STRING,
+    READER,
+    STRING,
+    Builtin,
+    Route,
+    ToolContext,
+    field,
+    listed,
+    said,
+    shown,
+)
+from trails.request.fitting import Page
+
+_LONGEST: Final = 200
+"""Characters of a value in the answer to a model, which knows how to read the rest."""
+
+
+class Attribution(msgspec.Struct, frozen=True):
+    """One value, or one item of a list, and who wrote it."""
+
+    field: str
+    value: object
+    commit: str | None
+    """None if it is not known: too many commits changed the record since."""
+    time: str | None = None
+    actor: str | None = None
+    branch: str | None = None
+    """Where the commit was made."""
+    message: str | None = None
+    activity: str | None = None
+    """The id of the call that made the commit."""
+    call: str | None = None
+    """The capability or operation that was called; None if it may not be seen."""
+    surface: str | None = None
+
+
+class BlameResult(msgspec.Struct, frozen=True):
+    """Who wrote the values of a record."""
+
+    id: str
+    commit: str
+    """The commit whose state it is."""
+    values: list[Attribution]
+
+
+def _record(
+    tool: ToolContext,
+    ctx: GraphContext,
+    record: str,
+    field: str | None,
+    type: str | None,
+    branch: str | None,
+    snapshot: str | None,
+    offset: int,
+    **controls: object,
+) -> BlameResult:
+    del controls
+    place = make_place(branch, snapshot)
+    found = open_record(tool.service, ctx, record, place, type_name=type)
+    fields = () if field is None else (known_field(found.descriptor, field).name,)
+    blamed = versions_of(tool, ctx).blame(found.state, found.commit, fields)
+    calls = _calls(tool, ctx, blamed)
+    values = [_attribution(found, each, calls) for each in blamed[offset:]]
+    return BlameResult(found.uri, found.commit, values)
+
+
+def _calls(
+    tool: ToolContext, ctx: GraphContext, blamed: tuple[BlamedValue, ...]
+) -> Mapping[str, Activity]:
+    """The calls that made the commits, of those that the actor may see: its own, or all."""
+    every = ctx.access.may("Admin", MAIN)
+    wanted = {
+        each.commit.activity: each.commit.time
+        for each in blamed
+        if each.commit is not None
+        and each.commit.activity is not None
+        and (every or each.commit.actor == ctx.actor)
+    }
+    found = tool.service.graph.activities.find(wanted)
+    return found if every else {name: unmask(each) for name, each in found.items()}
+
+
+def _attribution(record: Record, blamed: BlamedValue, calls: Mapping[str, Activity]) -> Attribution:
+    kind = record.descriptor.by_name[blamed.field].type.scalar
+    value, commit = plain_value(kind, blamed.value, record.place), blamed.commit
+    if commit is None:
+        return Attribution(blamed.field, value, None)
+    call = calls.get(commit.activity or "")
+    return Attribution(
+        blamed.field,
+        value,
+        commit.id,
+        commit.time,
+        commit.actor,
+        commit.branch,
+        commit.message,
+        commit.activity,
+        None if call is None else call.name,
+    )
+
+
+def _run(tool: ToolContext, ctx: GraphContext, offset: int, **given: object) -> object:
+    found = _record(tool, ctx, offset=offset, **given)  # type: ignore[arg-type]
+    body = msgspec.to_builtins(found)
+    for each in body["values"]:
+        each["value"] = _short(each["value"])
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        return {"offset": offset + at} if at < len(found.values) else None
+
+    return Page(body, "values", changes)
+
+
+def _short(value: object) -> object:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    if len(text) <= _LONGEST:
+        return value
+    return text[: boundary_before(text, _LONGEST)] + "…"
+
+
+NODE_BLAME: Final = Builtin(
+    name="node_blame",
+    title="Blame",
+    description=("Show which commit, actor and call wrote each value of a record."),
+    fields=(
+        field("record", "As in node_get.", required=True, min_length=1, max_length=8192),
+        field("field", "Only this.", max_length=100),
+        field("type", "", max_length=100),
+        field("branch", "", max_length=100),
+        field("snapshot", "", max_length=100),
+        field("offset", "", "Int", default=0, min_value=0, max_value=MOST_CHARS),
+    ),
+    controls=(MAX_CHARS,),
+    output=shown(
+        id=STRING,
+        commit=STRING,
+        values=listed(
+            shown(
+                field=STRING,
+                commit=MAYBE_STRING,
+                actor=MAYBE_STRING,
+                time=MAYBE_STRING,
+                activity=said(MAYBE_STRING, "The id of the call."),
+            )
+        ),
+        optional=CONTINUED,
+    ),
+    hints=READER,
+    action="Read",
+    run=_run,
+    record=_record,
+    routes=(Route("GET", "kg/{type}/{record}/blame"),),
+    command="blame",
+)
+
+BUILTINS: Final = (NODE_BLAME,)
