@@ -37,6 +37,8 @@ class Success(msgspec.Struct, frozen=True):
 
     body: bytes
     """As msgspec encodes it, so that decoding and encoding it again gives the same bytes."""
+    commit: str | None = None
+    """The head that a branch or snapshot had when it was opened; the result is not older."""
 
 
 class Failure(msgspec.Struct, frozen=True):

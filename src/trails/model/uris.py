@@ -463,6 +463,8 @@ class Content(msgspec.Struct, frozen=True):
     uri: str
     mime_type: str
     text: str
+    commit: str | None = None
+    """The commit that it shows, if it is about one."""
 
 
 class Completions(msgspec.Struct, frozen=True):

@@ -93,6 +93,10 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "The request needs data that you cannot read or change, or its Host or Origin is not "
         "allowed.",
     ),
+    "header": ProblemType(
+        "Invalid header",
+        "A header can't be read, or asks for something that the route can't do.",
+    ),
     "internal": ProblemType(
         "Internal error",
         "The server failed. data.trace_id finds the details in the server's log.",
@@ -133,6 +137,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "There is no such path, graph, type, node, branch or commit, or you cannot see it.",
     ),
     "policy": ProblemType("Invalid policies", "The access policies can't be read."),
+    "precondition_failed": ProblemType(
+        "Precondition failed",
+        "The branch is not at the commit that If-Match names: someone wrote in between. Read "
+        "again, redo the change, and retry.",
+    ),
     "quarantined": ProblemType(
         "Graph not served",
         "The app, types, stored queries or policies of the graph are broken; the server's log "

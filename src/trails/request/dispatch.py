@@ -122,6 +122,8 @@ class Dispatch:
         )
         if snapshot is not None and entry.gate.whole and not ctx.visibility.reads_all:
             raise unknown_commit(snapshot)
+        if "branch" in controls.names:
+            request.commit = ctx.checkout.head.commit
         request.ctx = ctx
         return ctx
 
@@ -157,7 +159,7 @@ class Dispatch:
                 size=len(body),
             )
         self._end(request, "ok", call.note)
-        return Success(body)
+        return Success(body, request.commit)
 
     def _end(self, request: Request, outcome: str, detail: str) -> None:
         """Record the activity; calls that need no right are summed up in one."""

@@ -180,6 +180,7 @@ class Request:
     __slots__ = (
         "arguments",
         "call",
+        "commit",
         "ctx",
         "entry",
         "max_chars",
@@ -206,6 +207,8 @@ class Request:
         """What its actor may do."""
         self.ctx: GraphContext | None = None
         """Its context, once it is open."""
+        self.commit: str | None = None
+        """The head of the branch or snapshot when that was opened."""
         self.max_chars = max_chars
         """The most characters of the answer; None means no limit."""
         self.offset = 0

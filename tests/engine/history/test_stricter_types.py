@@ -247,3 +247,37 @@ def test_a_default_that_breaks_an_old_rule_is_refused(tmp_path: Path) -> None:
     app.close()
     with pytest.raises(SchemaMismatchError, match=r"number must be unique|Pump\.number \[unique\]"):
         App(declared(default=0), name="pumps", folder=tmp_path).context()
+
+
+def test_what_is_no_end_of_an_edge_is_not_counted(tmp_path: Path) -> None:
+    """Two edges lead to a node of a wrong type: that they are two is not reported as well."""
+
+    def declared(*, narrow: bool) -> tuple[type, type, type]:
+        @node_type
+        class Pump(Node):
+            """Anything that pumps."""
+
+            code: str = predicate(key=True)
+
+        @node_type
+        class Spare(Pump):
+            """A pump on the shelf."""
+
+        @edge_type(
+            source=Pump, target=Spare if narrow else Pump, per_target=(0, 1 if narrow else 2)
+        )
+        class Replaces(Edge):
+            """Which pump replaces which."""
+
+        return Pump, Spare, Replaces
+
+    before = declared(narrow=False)
+    with App(*before, name="pumps", folder=tmp_path) as app:
+        ctx = app.context()
+        ctx.kg.save_all(before[0](code=code) for code in "abc")
+        for code in "bc":
+            before[2](source=f"Pump/{code}", target="Pump/a").save(ctx)
+    with pytest.raises(SchemaMismatchError) as refused:
+        App(*declared(narrow=True), name="pumps", folder=tmp_path).context()
+    assert "Replaces.target [reference]" in str(refused.value)
+    assert "max_count" not in str(refused.value)

@@ -75,7 +75,10 @@ def broken_rules(
             if error is not None:
                 yield error
     for (edge, side), (types, limits) in rules.ends.items():
-        yield from _too_many(nodes, db, edge, side, limits)
+        for error in _too_many(nodes, db, edge, side, limits):
+            # What is no end of such edges is reported once, as a wrong reference.
+            if error.nodes[0].partition("/")[0] in types:
+                yield error
         if limits[0]:
             for name in types:
                 yield from _too_few(nodes, db, edge, side, name, limits)

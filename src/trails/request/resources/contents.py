@@ -89,7 +89,7 @@ def read_page(
     items = page.items
     if most is not None:
         items = _fitting(items, most - 2 * len(format_address(address)) - _NOTE)
-    contents = [Content(uri, JSON, msgspec.json.encode(items).decode())]
+    contents = [Content(uri, JSON, msgspec.json.encode(items).decode(), page.commit)]
     cursor = page.cursor(Cursors(service.graph), len(items))
     if cursor is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=cursor)

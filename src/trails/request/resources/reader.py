@@ -259,9 +259,8 @@ class Reader:
             if has_long_text(state) and not wanted.patient:
                 return []
             state = complete(state, schema.by_name[state.type].by_name)
-            contents.append(
-                Content(asked.uri, LD_JSON, _encode(documents.document(state)).decode())
-            )
+            document = _encode(documents.document(state)).decode()
+            contents.append(Content(asked.uri, LD_JSON, document, commit))
         else:
             record = Record(ctx, address.place, state, commit)
             room = asked.most - (0 if note is None else len(note.text))

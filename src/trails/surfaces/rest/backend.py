@@ -140,10 +140,15 @@ def place_problem(branch: str | None, snapshot: str | None) -> str | None:
     return None
 
 
+def next_cursor(contents: Sequence[Content]) -> str | None:
+    """The cursor of the page after this one, if there is one."""
+    rest = contents[1:]
+    return parse_qs(urlsplit(rest[0].uri).query)["cursor"][0] if rest else None
+
+
 def join_page(contents: Sequence[Content]) -> bytes:
     """A page of instances with the cursor of the next one, if there is one."""
-    page, *rest = contents
-    following = parse_qs(urlsplit(rest[0].uri).query)["cursor"][0] if rest else None
+    page, following = contents[0], next_cursor(contents)
     return b'{"instances":%s,"next":%s}' % (page.text.encode(), msgspec.json.encode(following))
 
 

@@ -46,17 +46,22 @@ class MediaRange(msgspec.Struct, frozen=True):
         return _EXACT if self.sub == sub else 2 if self.sub == "*" else 0
 
 
-def parse_accept(header: str) -> list[MediaRange]:
-    """The media ranges of a header."""
-    ranges: list[MediaRange] = []
+def parse_weights(header: str) -> dict[str, float]:
+    """What a header lists, in small letters, with the weight of each."""
+    found: dict[str, float] = {}
     for part in header.lower().split(","):
-        media, *parameters = (each.strip() for each in part.split(";"))
-        found = _RANGE.fullmatch(media)
+        name, *parameters = (each.strip() for each in part.split(";"))
         weights = [each[2:].strip() for each in parameters if each.startswith("q=")]
         weight = weights[0] if weights else "1"
-        if found is not None and _WEIGHT.fullmatch(weight):
-            ranges.append(MediaRange(found[1], found[2], float(weight)))
-    return ranges
+        if name and _WEIGHT.fullmatch(weight):
+            found[name] = float(weight)
+    return found
+
+
+def parse_accept(header: str) -> list[MediaRange]:
+    """The media ranges of a header."""
+    read = ((_RANGE.fullmatch(each), weight) for each, weight in parse_weights(header).items())
+    return [MediaRange(found[1], found[2], weight) for found, weight in read if found is not None]
 
 
 def choose(header: str, offered: Sequence[Representation]) -> Representation:

@@ -38,6 +38,7 @@ BY_CODE: Final[dict[str, int]] = {
     "transaction": 409,
     "schema_mismatch": 409,
     "stale": 410,
+    "precondition_failed": 412,
     "too_large": 413,
     "media_type": 415,
     "range": 416,

@@ -30,13 +30,31 @@ from trails.projections.problems import ERRORS_PATH, project_problem_index, proj
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
 from trails.surfaces.rest import cards
-from trails.surfaces.rest.backend import ServedFile, join_page, place_problem, write_uri
+from trails.surfaces.rest.backend import (
+    ServedFile,
+    join_page,
+    next_cursor,
+    place_problem,
+    write_uri,
+)
 from trails.surfaces.rest.bodies import (
     media_type,
     read_object,
     read_text,
     without_tokens,
     wrong_type,
+)
+from trails.surfaces.rest.compression import Compressor
+from trails.surfaces.rest.conditions import (
+    EXPECTED,
+    KEY,
+    check_precondition,
+    header_arguments,
+    join_arguments,
+    link_next,
+    next_of,
+    send_tagged,
+    whole,
 )
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
@@ -114,6 +132,8 @@ def operation_handler(
         query_arguments, lists=lists, numbers=numbers, flags=flags, objects=objects
     )
     controls = frozenset(each.name for each in operation.controls)
+    writes = not operation.hints.read_only
+    following = next((each for each in ("cursor", "after") if each in kinds), "")
 
     async def arguments(call: RestCall) -> Mapping[str, object]:
         if route.gathers is not None:
@@ -132,7 +152,16 @@ def operation_handler(
     async def answer(call: RestCall) -> Response:
         path = {part: call.part(part) for part in parts}
         given = {**route.defaults, **await arguments(call), **path, **(fixed or {})}
-        return reply(await call.backend.transfers.record(call.actor, operation.name, given))
+        if route.method == "GET":
+            outcome = await call.backend.transfers.record(call.actor, operation.name, given)
+            body, commit = whole(outcome)
+            links = link_next(call, await next_of(body), following) if following else {}
+            return await send_tagged(call, body, commit, headers=links)
+        headers = header_arguments(call.request, kinds) if writes else {}
+        outcome = await call.backend.transfers.record(
+            call.actor, operation.name, join_arguments(given, headers)
+        )
+        return reply(check_precondition(outcome, headers))
 
     return answer
 
@@ -150,8 +179,23 @@ async def list_capabilities(call: RestCall) -> Response:
 
 async def invoke(call: RestCall) -> Response:
     """Call anything by its name; the body has its arguments."""
-    arguments = await read_object(call)
-    return reply(await call.backend.invoke(call.actor, call.part("name"), arguments))
+    arguments, name = await read_object(call), call.part("name")
+    headers = _headers_of_call(call, name)
+    outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
+    return reply(check_precondition(outcome, headers))
+
+
+def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
+    """The arguments in the headers of a call; what a caller can't see is reported by the call."""
+    if {"idempotency-key", "if-match"}.isdisjoint(call.request.headers.keys()):
+        return {}
+    for tool in call.backend.tools(call.actor).tools:
+        if tool.name == name:
+            taken = tool.input_schema.get("properties")
+            if tool.hints.read_only or not isinstance(taken, Mapping):
+                return {}
+            return header_arguments(call.request, taken.keys())
+    return {}
 
 
 MAX_LOAD: Final = 64 << 30
@@ -178,13 +222,15 @@ _CODINGS: Final = {"": "", "identity": "", "gzip": "gzip", "zstd": "zstd"}
 
 async def list_instances(call: RestCall) -> Response:
     """A page of a type's instances, and the cursor of the next one."""
-    return Response(join_page(await _read(call, "type")), media_type=JSON)
+    found = await _read(call, "type")
+    links = link_next(call, next_cursor(found), "cursor")
+    return await send_tagged(call, join_page(found), found[0].commit, headers=links)
 
 
 async def get_instance(call: RestCall) -> Response:
     """One instance as JSON-LD."""
-    found = await _read(call, "type", "id")
-    return Response(found[0].text, media_type=found[0].mime_type)
+    found = (await _read(call, "type", "id"))[0]
+    return await send_tagged(call, found.text.encode(), found.commit, found.mime_type)
 
 
 async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
@@ -219,10 +265,13 @@ async def load(call: RestCall) -> Response:
     if coding not in _CODINGS:
         message = f"unsupported content encoding {coding[:50]!r}; use gzip or zstd"
         raise refused("media_type", message)
+    headers = header_arguments(call.request, (EXPECTED, KEY))
+    arguments = join_arguments(given, headers)
     body = without_tokens(call.request, MAX_LOAD)
-    return reply(
-        await call.backend.transfers.load(call.actor, body, given, coding=_CODINGS[coding])
+    outcome = await call.backend.transfers.load(
+        call.actor, body, arguments, coding=_CODINGS[coding]
     )
+    return reply(check_precondition(outcome, headers))
 
 
 async def export(call: RestCall) -> Response:
@@ -433,5 +482,6 @@ def build_app(
     app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})
     app.router.redirect_slashes = False
     app.state.max_body = max_body
+    app.state.compressor = Compressor()
     app.state.large = LargeBodies() if large is None else large
     return app

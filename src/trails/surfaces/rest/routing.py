@@ -22,6 +22,7 @@ from trails.model.actors import ACTOR_KEY, CHALLENGE_KEY, LOCAL, Actor
 from trails.model.origins import begin_request
 from trails.model.results import Failure, describe_outage
 from trails.surfaces.rest.backend import RestBackend
+from trails.surfaces.rest.compression import Compressor
 from trails.surfaces.rest.replies import Refused, refuse, refused
 
 _SOON: Final = 0.5
@@ -159,6 +160,9 @@ class Methods:
             response = refuse(refused.failure, _challenge(scope, refused.failure))
         finally:
             watcher.end()
+        compressor: Compressor | None = getattr(request.app.state, "compressor", None)
+        if compressor is not None:
+            response = await compressor.apply(request, response)
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:

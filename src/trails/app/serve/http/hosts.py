@@ -287,13 +287,16 @@ _METHODS: Final = b"GET, HEAD, POST, DELETE, OPTIONS"
 _ALLOWED: Final = frozenset(
     {
         *("accept", "authorization", "content-type", "content-encoding", "last-event-id"),
+        *("if-match", "if-none-match", "idempotency-key"),
         *("mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"),
     }
 )
 _MIRRORED: Final = re.compile(r"mcp-param-[a-z0-9-]{1,100}", re.ASCII)
 """Headers that repeat arguments of tools."""
 _MANY: Final = 64
-_EXPOSED: Final = b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow"
+_EXPOSED: Final = (
+    b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow, etag, link"
+)
 _SECONDS: Final = b"600"
 _VARY: Final = (b"vary", b"Origin")
 _ORIGIN: Final = b"origin"
