@@ -196,7 +196,7 @@ ALWAYS = frozenset({"graph_health", "trails_meta_ping"})
 READING = frozenset(
     {
         *("branch_list", "commit_get", "commit_list", "graph_snapshot", "schema_get"),
-        *("fetch", "node_get", "node_list", "read_record_field", "search"),
+        *("fetch", "node_blame", "node_get", "node_list", "read_record_field", "search"),
     }
 )
 QUERYING = frozenset({"graph_query"})

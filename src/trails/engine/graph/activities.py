@@ -465,28 +465,19 @@ class Activities:
         after: str | None = None,
         archived: bool = False,
     ) -> list[Activity]:
-        """Some activities, newest first, older than one of them; sums of refusals as they are now.
+        """Some activities that are in the log, newest first: those older than one, by its id.
 
         ``archived``: archives are searched as well.
         """
         self._try_to_flush(self._refusals.settle(time_ns()))
+        return self._log.list_activities(wanted, limit, after=after, archived=archived)
+
+    def pending(self, wanted: ActivityQuery) -> list[Activity]:
+        """Those that are not in the log yet; refusals that are being summed up, as they are now."""
         with self._turn:
             waiting = [_activity_of(*each) for each in self._waiting]
             others = [*waiting, *self._summed, *self._refusals.activities()]
-        new = sorted(
-            (each for each in others if matches(wanted, each)),
-            key=lambda each: each.ended,
-            reverse=True,
-        )
-        if after is not None:
-            at = next((at for at, each in enumerate(new) if each.id == after), None)
-            if at is None:
-                return self._log.list_activities(wanted, limit, after=after, archived=archived)
-            new = new[at + 1 :]
-        rest = limit - len(new)
-        if rest > 0:
-            new += self._log.list_activities(wanted, rest, archived=archived)
-        return new[:limit]
+        return [each for each in others if matches(wanted, each)]
 
     def find(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
         """Activities by id; ``wanted`` has the time of a commit that each of them made."""

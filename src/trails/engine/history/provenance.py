@@ -68,7 +68,8 @@ def list_provenance(
     ``masks``: an outcome that only administrators see, and what its caller was told instead.
     """
     every = access.may("Admin", MAIN)
-    query = _Visible(graph, access, actor, every=every).query(wanted, masks)
+    visible = _Visible(graph, access, actor, every=every)
+    query = visible.query(wanted, masks)
     holder = Holder(actor, LIST_ACTIVITIES, "")
     cursors, subject = Cursors(graph), msgspec.to_builtins(wanted)
     last = None
@@ -81,10 +82,13 @@ def list_provenance(
         return ProvenancePage((), None, archived)
     page = graph.activities.select(query, limit + 1, after=last, archived=wanted.archived)
     more = len(page) > limit
+    following = cursors.sign(holder, "", subject, page[limit - 1].id) if more else None
     page = page[:limit]
-    following = cursors.sign(holder, "", subject, page[-1].id) if more else None
-    shown = _Visible(graph, access, actor, every=every)
-    return ProvenancePage(tuple(map(shown.show, page)), following, archived)
+    if last is None:
+        # What has no place in the log yet is on the first page, in addition.
+        page += graph.activities.pending(query)
+        page.sort(key=lambda each: each.ended, reverse=True)
+    return ProvenancePage(tuple(map(visible.show, page)), following, archived)
 
 
 class _Visible:

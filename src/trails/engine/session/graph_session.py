@@ -197,7 +197,10 @@ class GraphSession:
             with self._connection(nodes, write) as db:
                 return first_of(nodes, db, handles, schema_filter)
 
-        return self._graph.reading_nodes(self._checkout, read)
+        found = self._graph.reading_nodes(self._checkout, read)
+        if found is not None and self._call is not None:
+            self._call.use(found.handle)
+        return found
 
     @property
     def blobs(self) -> SessionBlobs:

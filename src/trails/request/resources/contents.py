@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -21,6 +20,7 @@ from trails.engine.evidence.lists import Item, ListRequest, list_records
 from trails.engine.evidence.records import Record, Titles
 from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN
+from trails.engine.history.provenance import ProvenanceQuery, list_provenance
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.engine.upkeep.maintenance import measure
@@ -217,8 +217,6 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
 
 ACTIVITIES: Final = 50
 COMMITS: Final = 20
-_LOOKED_AT: Final = 2000
-"""Activities that are searched for those of one actor."""
 
 Doctor = Callable[[], Report]
 
@@ -292,7 +290,8 @@ def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> objec
         masks=(MASKED, UNKNOWN),
         limit=ACTIVITIES,
     )
-    shown = page.activities if every else map(unmask, page.activities)
+    latest = page.activities[:ACTIVITIES]
+    shown = latest if every else map(unmask, latest)
     commits = service.versions(ctx.actor, access=access).newest(COMMITS)
     return {
         "activities": [_activity(each) for each in shown],

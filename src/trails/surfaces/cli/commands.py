@@ -75,7 +75,7 @@ _HEADINGS: Final = {
     "Set up": ("new", "serve", "mcp", "doctor"),
     "Read": ("search", "get", "read", "query", "queries", "export"),
     "Change": ("tools", "call", "mutate", "load"),
-    "History": ("diff", "blame", "branch", "commit"),
+    "History": ("diff", "blame", "prov", "branch", "commit"),
     "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),
     "Access": ("token", "policy"),
 }

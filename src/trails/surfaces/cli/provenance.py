@@ -1,4 +1,4 @@
-"""``trails blame``: who wrote each value of a record."""
+"""``trails blame`` and ``trails prov``: who wrote each value of a record, and who called what."""
 
 from __future__ import annotations
 
@@ -63,6 +63,82 @@ def add_provenance_commands(cli: typer.Typer, operations: Operations) -> None:
             report.value = found = session.record("node_blame", given)
             values = cast(Sequence[Row], found["values"])
             report.text = list(_blamed(values)) if values else ["No values."]
+
+    @cli.command(epilog="Example: trails prov --actor ada --since 2026-01-31 --outcome denied")
+    def prov(
+        *,
+        actor: Annotated[str | None, typer.Option(help="Only calls by this actor.")] = None,
+        node: Annotated[
+            str | None,
+            typer.Option(help="Only calls that changed or read this node.", metavar="TYPE/ID"),
+        ] = None,
+        commit: Annotated[
+            str | None, typer.Option(help="Only the call that made this commit.")
+        ] = None,
+        capability: Annotated[
+            str | None, typer.Option(help="Only calls of this capability or operation.")
+        ] = None,
+        outcome: Annotated[
+            str | None, typer.Option(help="Only calls with this outcome: ok, or an error code.")
+        ] = None,
+        since: Annotated[
+            str | None, typer.Option(help="Only calls from this time on.", metavar="TIME")
+        ] = None,
+        until: Annotated[
+            str | None, typer.Option(help="Only calls up to this time.", metavar="TIME")
+        ] = None,
+        archived: Annotated[
+            bool, typer.Option("--archived", help="Search archived calls too.")
+        ] = False,
+        limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number of calls.")] = 20,
+        after: Annotated[
+            str | None, typer.Option(help="Continue after the previous page.", metavar="CURSOR")
+        ] = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List calls, newest first: who called what, how it ended, and what it made."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            given = {
+                "actor": actor,
+                "node": node,
+                "commit": commit,
+                "capability": capability,
+                "outcome": outcome,
+                "since": since,
+                "until": until,
+                "archived": archived or None,
+                "limit": limit,
+                "after": after,
+            }
+            asked = {name: value for name, value in given.items() if value is not None}
+            report.value = found = session.record("prov_list", asked)
+            report.text = list(_calls(found))
+
+
+def _calls(found: Row) -> Iterator[RenderableType]:
+    calls = cast(Sequence[Row], found["activities"])
+    table = plain_table("ended", "actor", "surface", "call", "outcome", "made", "detail")
+    for each in calls:
+        times = each["calls"]
+        table.add_row(
+            when(_text(each["ended"])),
+            escape(_text(each["actor"])),
+            escape(_text(each["surface"])),
+            escape(_text(each["name"])) + ("" if times == 1 else f" [dim]×{times}[/]"),
+            escape(_text(each["outcome"])),
+            " ".join(map(short, cast(Sequence[str], each["generated"]))),
+            escape(_text(each["detail"])),
+        )
+    yield table if calls else "No calls."
+    if found["archived"]:
+        yield ""
+        yield "[dim]Older calls are archived and were not searched; add[/] --archived"
+    if found["next"] is not None:
+        yield ""
+        yield f"[dim]For the next page, add[/] --after {escape(_text(found['next']))}"
 
 
 def _blamed(values: Sequence[Row]) -> Iterator[RenderableType]:

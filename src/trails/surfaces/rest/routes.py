@@ -56,6 +56,7 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
     Graphs,
@@ -393,6 +394,7 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         at("/export", get=export, **declared.pop("export")),
         at("/export/{export}/content", get=export_content),
         at("/blobs", post=put_blob),
+        at("/prov", get=provenance(declared.pop("prov")["get"])),
         at("/sparql", get=sparql, post=sparql),
         at("/branches/{branch}/sparql", get=sparql, post=sparql),
         at("/commits/{commit}/sparql", get=sparql, post=sparql),

@@ -1,0 +1,55 @@
+"""``/prov``: the activities of a graph as JSON, or as PROV-O in Turtle or JSON-LD."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from trails.errors import NotAcceptableError
+from trails.model.results import Failure
+from trails.projections.provenance import (
+    Described,
+    project_provenance,
+    write_json_ld,
+    write_turtle,
+)
+from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.replies import JSON, Refused
+from trails.surfaces.rest.routing import Handler, RestCall
+
+FORMATS: Final = (
+    Representation("json", JSON),
+    Representation("jsonld", "application/ld+json"),
+    Representation("turtle", "text/turtle; charset=utf-8", ("application/x-turtle",)),
+)
+
+
+class _Page(msgspec.Struct):
+    activities: list[Described]
+    next: str | None
+
+
+def provenance(plain: Handler) -> Handler:
+    """The handler of the list; ``plain`` answers with JSON, and with the cursor of the next page.
+
+    Other forms have that cursor in their Link header.
+    """
+
+    async def answer(call: RestCall) -> Response:
+        try:
+            wanted = choose(call.request.headers.get("accept", ""), FORMATS)
+        except NotAcceptableError as error:
+            raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
+        response = await plain(call)
+        if wanted.name == "json" or response.status_code != 200:
+            return response
+        page = msgspec.json.decode(response.body, type=_Page)
+        found = project_provenance(page.activities, call.backend.transfers.uri)
+        body = write_turtle(found) if wanted.name == "turtle" else write_json_ld(found)
+        links = {"Link": response.headers["link"]} if "link" in response.headers else {}
+        headers = {**links, "Vary": "Accept"}
+        return Response(body, headers=headers, media_type=wanted.media_type)
+
+    return answer
