@@ -266,19 +266,29 @@ def _schema() -> tantivy.Schema:
     return builder.build()
 
 
+_CORRUPT: Final = re.compile("corrupt", re.IGNORECASE)
+"""How tantivy says that a file does not hold what it should."""
+
+
 @contextmanager
 def guard(index: TextIndex) -> Iterator[None]:
     """Raise what tantivy raises as errors of ours. A panic on damaged data is a BaseException."""
     try:
         yield
     except (ValueError, OSError) as error:
+        if _CORRUPT.search(str(error)):
+            raise _unreadable(index, error) from error
         raise StorageError(f"text index {index.folder or 'in memory'}: {error}") from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise CorruptionError(
-            f"text index {index.folder or 'in memory'} can't be read: {error}; it must be rebuilt"
-        ) from error
+        raise _unreadable(index, error) from error
+
+
+def _unreadable(index: TextIndex, error: BaseException) -> CorruptionError:
+    return CorruptionError(
+        f"text index {index.folder or 'in memory'} can't be read: {error}; it must be rebuilt"
+    )
 
 
 class _Deletes(msgspec.Struct, forbid_unknown_fields=True):

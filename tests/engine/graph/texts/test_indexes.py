@@ -414,6 +414,9 @@ DAMAGES = {
     ),
     "a flipped byte": lambda place, rng: _flip(rng.choice(_files(place)), rng),
     "a text less": lambda place, rng: _count_less(rng.choice(_folders(place))),
+    "no list of files": lambda place, rng: rng.choice(_lists(place)).unlink(),
+    "a short list of files": lambda place, rng: _cut(rng.choice(_lists(place))),
+    "zeros in a list of files": lambda place, rng: _clear(rng.choice(_lists(place))),
     "exchanged": lambda place, rng: _exchange(place),
 }
 
@@ -424,6 +427,16 @@ def _folders(place: Path) -> list[Path]:
 
 def _files(place: Path) -> list[Path]:
     return sorted(each for each in place.glob("*/*") if not each.name.startswith("."))
+
+
+def _lists(place: Path) -> list[Path]:
+    """What tantivy writes of the files that are its own."""
+    return sorted(place.glob("*/.managed.json"))
+
+
+def _clear(path: Path) -> None:
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[: size // 2] + bytes(size - size // 2))
 
 
 def _cut(path: Path) -> None:
@@ -475,6 +488,30 @@ def test_damage_is_noticed(tmp_path: Path, small: None, name: str) -> None:
     else:
         assert_right(app)
     assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert_right(app)
+    app.close()
+
+
+@pytest.mark.timeout(60)
+def test_an_index_that_can_not_be_opened_is_an_error(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search says so, and none waits for better times; then all is as it was."""
+    app = open_app(tmp_path / "p")
+    save(app, *codes(30))
+    assert_right(app)
+    wait_for_thread()
+    app.close()
+
+    def refuse(self: FieldIndex) -> TextIndex:
+        raise StorageError("too many open files")
+
+    app = open_app(tmp_path / "p")
+    with monkeypatch.context() as patched:
+        patched.setattr(FieldIndex, "open_anew", refuse)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="too many open files"):
+                app.graph().texts.of(app.graph().main, "Memo", "body")
     assert_right(app)
     app.close()
 

@@ -269,16 +269,22 @@ class FieldIndex:
             try:
                 self.opened()
                 if self.tail.is_long:
-                    self.flush()
+                    self._flush_if_possible()
             except CorruptionError as error:
                 name = f"{self.field.type}.{self.field.field}"
                 self._place.progress(f"the text index of {name} is built anew: {error.message}")
                 self.distrust()
-            except StorageError:
-                return  # the search takes longer
             else:
                 return
         raise StorageError("a text index is damaged again and again; run 'trails verify --repair'")
+
+    def _flush_if_possible(self) -> None:
+        try:
+            self.flush()
+        except CorruptionError:
+            raise
+        except StorageError:
+            return  # the search looks through all of the tail, which takes longer
 
     def build(self) -> None:
         """Make it of all texts, beside the one that is there; few of them stay in the tail."""
