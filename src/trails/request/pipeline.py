@@ -40,6 +40,7 @@ from trails.request.entries import Entry, Request
 from trails.request.resources.contents import READ
 from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, Reader
+from trails.request.resources.representations import PLAIN, RecordForm
 from trails.request.threads import Threads
 from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
@@ -245,15 +246,21 @@ class Kernel:
         """Read a URI for a model: what does not fit is left out, and listed."""
         return await self._read(actor, uri, self._options.max_chars)
 
-    async def read_whole(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
-        """Read a URI for a program: all of it."""
-        return await self._read(actor, uri, None)
+    async def read_whole(
+        self, actor: Actor, uri: str, form: RecordForm = PLAIN
+    ) -> Sequence[Content] | Failure:
+        """Read a URI for a program: all of it, in the form that it asks for."""
+        return await self._read(actor, uri, None, form)
 
-    async def _read(self, actor: Actor, uri: str, most: int | None) -> Sequence[Content] | Failure:
+    async def _read(
+        self, actor: Actor, uri: str, most: int | None, form: RecordForm = PLAIN
+    ) -> Sequence[Content] | Failure:
         """Read a URI. Never raises except for cancellation."""
         call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
         try:
-            found = await self._pass(actor, lacking, None, self._reader.read, actor, uri, most)
+            found = await self._pass(
+                actor, lacking, None, self._reader.read, actor, uri, most, form
+            )
         except asyncio.CancelledError:
             self._reader.record(call, None, uri)
             raise

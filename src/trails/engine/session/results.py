@@ -144,7 +144,7 @@ def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Ho
     blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
     native = [_json_class(field.type) for field in descriptor.fields]
     floats = [at for at, kind in enumerate(native) if kind is float]
-    converters = [_converter_of(names, field.type) for field in descriptor.fields]
+    converters = [converter_of(names, field.type) for field in descriptor.fields]
 
     def is_native(given: Sequence[object]) -> bool:
         # JSON has no infinity and no NaN: those are refused one by one.
@@ -192,10 +192,10 @@ def _json_class(value_type: ValueType) -> type | None:
     return row.native if row is not None and row.plain is None else None
 
 
-def _converter_of(names: Names, value_type: ValueType) -> Hook:
-    """A converter for values of one type."""
+def converter_of(names: Names, value_type: ValueType) -> Hook:
+    """A converter of values of one type to JSON values."""
     if value_type.kind == LIST:
-        item = _converter_of(names, value_type.scalar)
+        item = converter_of(names, value_type.scalar)
         return lambda value: [item(each) for each in value]  # type: ignore[attr-defined]
     if value_type.kind == REF:
         return lambda value: names.nodes + str(getattr(value, "handle", None) or value)

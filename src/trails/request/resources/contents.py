@@ -47,11 +47,18 @@ from trails.model.uris import (
 )
 from trails.projections.documents import project_schema
 from trails.projections.json_schema import project_fields
-from trails.projections.resources import JSON, TEXT
+from trails.projections.resources import TEXT
 from trails.registry.registry import Registry
 from trails.request.answers import unmask
 from trails.request.authorize import rights_of
 from trails.request.resources.listing import offered_capabilities, offered_queries
+from trails.request.resources.representations import (
+    MEDIA,
+    MOST_BYTES,
+    PLAIN,
+    ListWriter,
+    RecordForm,
+)
 
 READ: Final = "resources/read"
 _NOTE: Final = 600
@@ -59,12 +66,20 @@ _NOTE: Final = 600
 
 
 def read_page(
-    service: GraphService, ctx: GraphContext, uri: str, address: ListAddress, most: int | None
+    service: GraphService,
+    ctx: GraphContext,
+    uri: str,
+    address: ListAddress,
+    most: int | None,
+    form: RecordForm = PLAIN,
 ) -> list[Content]:
     """A page and, if more follow, a note with the number shown and the next address.
 
     ``most`` is how many characters both may have, None for any number; one item is always shown.
     """
+    values = None
+    if not form.plain:
+        values = ListWriter(ctx.kg.schema, service.graph.names, address.type, form)
     limit = address.limit or DEFAULT_LIMIT
 
     def select(opened: GraphContext) -> Selection:
@@ -80,8 +95,8 @@ def read_page(
             place=address.place,
             select=select,
             subject=[address.type, msgspec.to_builtins(address.where)],
-            show=partial(_item, Titles(ctx.kg.schema)),
-            room=sys.maxsize if most is None else most,
+            show=partial(_item, Titles(ctx.kg.schema)) if values is None else values.show,
+            room=MOST_BYTES if values is not None else sys.maxsize if most is None else most,
             cursor=address.cursor,
             at_once=min(limit, DEFAULT_LIMIT),
         ),
@@ -89,7 +104,8 @@ def read_page(
     items = page.items
     if most is not None:
         items = _fitting(items, most - 2 * len(format_address(address)) - _NOTE)
-    contents = [Content(uri, JSON, msgspec.json.encode(items).decode(), page.commit)]
+    text = msgspec.json.encode(items).decode() if values is None else values.join(items)
+    contents = [Content(uri, MEDIA[form.format or "json"], text, page.commit)]
     cursor = page.cursor(Cursors(service.graph), len(items))
     if cursor is not None:
         following = msgspec.structs.replace(address, offset=None, cursor=cursor)

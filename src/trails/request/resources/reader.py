@@ -70,6 +70,7 @@ from trails.request.resources.listing import (
     offered_roots,
     offers_document,
 )
+from trails.request.resources.representations import MEDIA, PLAIN, RecordForm, RecordShower
 from trails.request.threads import Threads
 
 NOTHING: Final = ResourceList("nothing", (), ())
@@ -149,15 +150,18 @@ class Reader:
     # --- reading it ----------------------------------------------------------------------
 
     async def read(
-        self, actor: Actor, uri: str, most: int | None = None
+        self, actor: Actor, uri: str, most: int | None = None, form: RecordForm = PLAIN
     ) -> Sequence[Content] | Failure:
-        """Read a URI, in at most so many characters. Never raises except for cancellation."""
+        """Read a URI, in at most so many characters. Never raises except for cancellation.
+
+        ``form`` is how records are shown where all of them is.
+        """
         try:
             rights = self._authority.rights(actor)
             roots = partial(self._roots, rights)
             address = parse_address(uri, self._service.graph.names.nodes, roots)
-            asked = _Asked(actor, rights, uri, address, most)
-            if self._is_quick(address):
+            asked = _Asked(actor, rights, uri, address, most, form)
+            if form.plain and self._is_quick(address):
                 found = self._read(asked, patient=False)
                 if found is not None:
                     return found
@@ -218,7 +222,7 @@ class Reader:
                 return self._read_instance(ctx, asked, address, patient=patient)
             case ListAddress():
                 check_type(ctx.kg.schema, address.type)
-                return read_page(self._service, ctx, uri, address, most)
+                return read_page(self._service, ctx, uri, address, most, asked.form)
 
     def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
         permits = None if place is HERE else reader(rights)
@@ -251,6 +255,10 @@ class Reader:
         if asked.most is None:
             if has_long_text(state) and not wanted.patient:
                 return []
+            if not asked.form.plain:
+                shower = RecordShower(schema, names, state.type, asked.form)
+                text, format = shower.write(state, asked.form.format), asked.form.format
+                return [Content(asked.uri, MEDIA[format or "jsonld"], text, commit)]
             state = complete(state, schema.by_name[state.type].by_name)
             document = _encode(documents.document(state)).decode()
             contents.append(Content(asked.uri, LD_JSON, document, commit))
@@ -271,6 +279,7 @@ class _Asked(msgspec.Struct, frozen=True):
     address: Address
     most: int | None
     """How many characters it may have; None for any number."""
+    form: RecordForm
 
 
 class _Instance(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from trails.model.results import Failure, Outcome, Status
 from trails.model.uris import Content
 from trails.projections.thing_description import Card
 from trails.request.builtins.sparql import Choose, SparqlReply
+from trails.request.resources.representations import PLAIN, RecordForm
 
 
 class TransferBackend(Protocol):
@@ -116,7 +117,9 @@ class RestBackend(Protocol):
     async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool; the answer is whole, unless ``max_chars`` is given."""
 
-    async def read_whole(self, actor: Actor, uri: str) -> Sequence[Content] | Failure:
+    async def read_whole(
+        self, actor: Actor, uri: str, form: RecordForm = PLAIN
+    ) -> Sequence[Content] | Failure:
         """Read a URI: all of it, however long."""
 
 
@@ -147,7 +150,7 @@ def next_cursor(contents: Sequence[Content]) -> str | None:
 
 
 def join_page(contents: Sequence[Content]) -> bytes:
-    """A page of instances with the cursor of the next one, if there is one."""
+    """A page of instances as JSON, with the cursor of the next one, if there is one."""
     page, following = contents[0], next_cursor(contents)
     return b'{"instances":%s,"next":%s}' % (page.text.encode(), msgspec.json.encode(following))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 from urllib.parse import quote
 
 import msgspec
@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
+from trails.errors import NotAcceptableError
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
 from trails.model.results import Failure
@@ -29,6 +30,7 @@ from trails.model.uris import Content
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
+from trails.request.resources.representations import RecordForm, RecordFormat
 from trails.surfaces.rest import cards
 from trails.surfaces.rest.backend import (
     ServedFile,
@@ -56,6 +58,7 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
     Graphs,
@@ -220,23 +223,62 @@ _EXPORTS: Final = {
 _CODINGS: Final = {"": "", "identity": "", "gzip": "gzip", "zstd": "zstd"}
 
 
+_JSON_LD: Final = Representation("jsonld", "application/ld+json")
+_TURTLE: Final = Representation("turtle", "text/turtle; charset=utf-8", ("application/x-turtle",))
+INSTANCES: Final = (_JSON_LD, Representation("json", JSON), _TURTLE)
+"""The forms of an instance, the default first."""
+LISTS: Final = (
+    Representation("json", JSON),
+    _JSON_LD,
+    _TURTLE,
+    Representation("csv", "text/csv; charset=utf-8"),
+)
+"""The forms of a list."""
+
+
 async def list_instances(call: RestCall) -> Response:
     """A page of a type's instances, and the cursor of the next one."""
-    found = await _read(call, "type")
+    shown = choose_form(call, LISTS)
+    found = await _read(call, RecordForm(_format(shown, "json"), _fields(call)), "type")
     links = link_next(call, next_cursor(found), "cursor")
-    return await send_tagged(call, join_page(found), found[0].commit, headers=links)
+    body = join_page(found) if shown.name == "json" else found[0].text.encode()
+    return await send_tagged(call, body, found[0].commit, shown.media_type, links)
 
 
 async def get_instance(call: RestCall) -> Response:
-    """One instance as JSON-LD."""
-    found = (await _read(call, "type", "id"))[0]
-    return await send_tagged(call, found.text.encode(), found.commit, found.mime_type)
+    """One instance: JSON-LD, if the client does not prefer something else."""
+    shown = choose_form(call, INSTANCES)
+    form = RecordForm(_format(shown, "jsonld"), _fields(call))
+    found = (await _read(call, form, "type", "id"))[0]
+    return await send_tagged(call, found.text.encode(), found.commit, shown.media_type)
 
 
-async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
+def choose_form(call: RestCall, offered: Sequence[Representation]) -> Representation:
+    """The representation that a client prefers, or the refusal that lists all."""
+    try:
+        return choose(", ".join(call.request.headers.getlist("accept")), offered)
+    except NotAcceptableError as error:
+        raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
+
+
+def _format(shown: Representation, default: RecordFormat) -> RecordFormat | None:
+    """The format, None for the one that URIs have anyway."""
+    return None if shown.name == default else cast(RecordFormat, shown.name)
+
+
+def _fields(call: RestCall) -> tuple[str, ...]:
+    """The fields that a query string asks for, separated by commas; none means all."""
+    given = call.request.query_params.getlist("fields")
+    names = [each.strip() for text in given for each in text.split(",")]
+    if "" in names:
+        raise refused("query_string", "fields has an empty name; write fields=one,another")
+    return tuple(dict.fromkeys(names))
+
+
+async def _read(call: RestCall, form: RecordForm, *parts: str) -> Sequence[Content]:
     """Read the URI that a path and its query string denote."""
-    asked = query_arguments(call, numbers=("limit", "offset"))
-    given = {name: str(value) for name, value in asked.items()}
+    asked = query_arguments(call, numbers=("limit", "offset"), lists=("fields",))
+    given = {name: str(value) for name, value in asked.items() if name != "fields"}
     branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
     if branch is not None and snapshot is not None:
         raise refused(
@@ -247,7 +289,7 @@ async def _read(call: RestCall, *parts: str) -> Sequence[Content]:
         raise refused("query_string", problem)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
-    found = await call.backend.read_whole(call.actor, uri)
+    found = await call.backend.read_whole(call.actor, uri, form)
     if isinstance(found, Failure):
         raise Refused(found)
     return found

@@ -1,4 +1,4 @@
-"""The SPARQL endpoint shows and hides what ``query`` does, to everybody and everywhere."""
+"""What standard clients can ask for hides what it has to: SPARQL, and records in their formats."""
 
 import json
 from urllib.parse import quote, urlencode
@@ -58,3 +58,25 @@ def test_it_hides_what_query_hides(shop, name):
             assert found.status >= 400 or "branches/dev" in path
     names = [each.name for _, each in shop.app.graph().activities.read()]
     assert set(names) == {"graph_load", "graph_query"}
+
+
+@pytest.mark.req("G7")
+@pytest.mark.parametrize(
+    "accept", ["application/json", "application/ld+json", "text/turtle", "text/csv"]
+)
+def test_no_form_of_a_record_shows_a_hidden_field(shop, accept):
+    """A porter sees people without their salaries, and can't ask for those; vaults don't exist."""
+    headers = [(b"accept", accept.encode())]
+    for who, shown in (("admin", True), ("porter", False)):
+        for path in ("kg/Person", "kg/Person/ann"):
+            if accept == "text/csv" and path.endswith("ann"):
+                continue
+            found = request(shop, actor(who), "GET", path, headers=headers)
+            assert found.status == 200, found.body
+            if accept != "application/json" or path.endswith("ann"):
+                assert (b"canary_salary" in found.body) == shown
+            asked = b"fields=canary_salary"
+            found = request(shop, actor(who), "GET", path, query=asked, headers=headers)
+            assert found.status == (200 if shown else 422), found.body
+        found = request(shop, actor(who), "GET", "kg/CanaryVault", headers=headers)
+        assert found.status == (200 if shown else 404)
