@@ -108,7 +108,7 @@ class LongStrings:
             parts.append(block[:end])
             size += end
             if size > _LONGEST:
-                raise MemoryError(f"Reached the buffer maximal size of {_LONGEST}")
+                raise MemoryError(f"the buffer maximal size of {_LONGEST} is reached")
             following = self._read(_BLOCK)
             if not following:
                 return None, b""

@@ -102,6 +102,18 @@ def test_links_lead_through_all_pages(client, path, member):
     assert [*map(str, found)] == [*map(str, client.get(path, limit=1000)[member])][: len(found)]
 
 
+def test_a_link_leads_to_more_results(client):
+    """Where the body names the call that continues, its cursor is in the link."""
+    first = get(client, "search?query=note&limit=5")
+    body = json.loads(first.body)
+    assert "cursor" in body["next"]["arguments"]
+    link = first.headers["link"]
+    second = json.loads(get(client, f"search{link[1:].partition('>')[0]}").body)
+    assert len(second["results"]) == 5
+    ids = [{each["id"] for each in page["results"]} for page in (body, second)]
+    assert not ids[0] & ids[1]
+
+
 # --- writes ----------------------------------------------------------------------------------
 
 

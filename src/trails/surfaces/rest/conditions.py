@@ -63,8 +63,13 @@ def _has(request: Request, tag: str) -> bool:
     return header == "*" or tag in _TAG.findall(header)
 
 
+class _Call(msgspec.Struct):
+    arguments: dict[str, object]
+
+
 class _Paged(msgspec.Struct):
-    next: str | None = None
+    next: str | _Call | None = None
+    """A cursor, or the call that continues."""
 
 
 def link_next(call: RestCall, following: str | None, parameter: str) -> dict[str, str]:
@@ -75,16 +80,22 @@ def link_next(call: RestCall, following: str | None, parameter: str) -> dict[str
     return {"Link": f'<?{urlencode([*given, (parameter, following)])}>; rel="next"'}
 
 
-async def next_of(body: bytes) -> str | None:
+async def next_of(body: bytes, parameter: str) -> str | None:
     """The cursor of the next page in a document, if it has one."""
-    return _next_of(body) if len(body) < _LARGE else await asyncio.to_thread(_next_of, body)
+    if len(body) < _LARGE:
+        return _next_of(body, parameter)
+    return await asyncio.to_thread(_next_of, body, parameter)
 
 
-def _next_of(body: bytes) -> str | None:
+def _next_of(body: bytes, parameter: str) -> str | None:
     try:
-        return msgspec.json.decode(body, type=_Paged).next
+        found = msgspec.json.decode(body, type=_Paged).next
     except msgspec.DecodeError:
         return None
+    if isinstance(found, _Call):
+        cursor = found.arguments.get(parameter)
+        return cursor if isinstance(cursor, str) else None
+    return found
 
 
 # --- writes ------------------------------------------------------------------------------------

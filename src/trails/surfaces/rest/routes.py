@@ -159,7 +159,7 @@ def operation_handler(
         if route.method == "GET":
             outcome = await call.backend.transfers.record(call.actor, operation.name, given)
             body, commit = whole(outcome)
-            links = link_next(call, await next_of(body), following) if following else {}
+            links = link_next(call, await next_of(body, following), following) if following else {}
             return await send_tagged(call, body, commit, headers=links)
         headers = header_arguments(call.request, kinds) if writes else {}
         outcome = await call.backend.transfers.record(
