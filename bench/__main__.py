@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench import (
     access,
+    blame,
     branches,
     bulk,
     coldstart,
@@ -51,6 +52,7 @@ BENCHMARKS = {
     "resources": resources.run,
     "windows": windows.run,
     "access": access.run,
+    "blame": blame.run,
     "hostile": hostile.run,
 }
 

@@ -16,7 +16,8 @@ import msgspec
 from trails.log.storage import ACTOR, FAILED, NAME, OUTCOME
 from trails.model.history import Activity, ActivityQuery
 
-_PAGE: Final = 500
+MOST_ROWS: Final = 500
+"""Rows that are read at once."""
 _SLACK: Final = timedelta(hours=1)
 """Activities are in the order of their ends, but for refusals that are summed up, and for a clock
 that is put back: so much of it is made up for."""
@@ -39,10 +40,15 @@ def matches(wanted: ActivityQuery, activity: Activity) -> bool:
     )
 
 
-def find_rows(db: sqlite3.Connection, wanted: ActivityQuery, before: int) -> Iterator[list[Row]]:
-    """Rows that may be among them, newest first, page by page, those before a place."""
+def find_rows(
+    db: sqlite3.Connection, wanted: ActivityQuery, before: int, size: int = MOST_ROWS
+) -> Iterator[list[Row]]:
+    """Rows that may be among them, newest first, those before a place.
+
+    They come in pages of ``size``.
+    """
     if wanted.node is not None or wanted.ids is not None:
-        yield from _named_rows(db, wanted, before)
+        yield from _named_rows(db, wanted, before, size)
         return
     conditions, values = ["seq < ?", "seq >= ?"], _conditions(wanted)
     terms = [f"{member} = ?" for member, _ in values]
@@ -53,7 +59,7 @@ def find_rows(db: sqlite3.Connection, wanted: ActivityQuery, before: int) -> Ite
             terms.append(FAILED)
     query = (
         f"SELECT seq, record FROM activities WHERE {' AND '.join([*conditions, *terms])} "  # noqa: S608
-        f"ORDER BY seq DESC LIMIT {_PAGE}"
+        f"ORDER BY seq DESC LIMIT {size}"
     )
     given = [*(value for _, value in values), *map(_text, wanted.outcomes)]
     low = 0 if wanted.since is None else _place(db, _moved(wanted.since, -_SLACK))
@@ -79,7 +85,9 @@ def _text(value: str) -> bytes:
     return encoded.partition(b'"')[0]
 
 
-def _named_rows(db: sqlite3.Connection, wanted: ActivityQuery, before: int) -> Iterator[list[Row]]:
+def _named_rows(
+    db: sqlite3.Connection, wanted: ActivityQuery, before: int, size: int
+) -> Iterator[list[Row]]:
     """The rows of certain activities, and of those that have read a node."""
     made = set()
     for each in wanted.ids or ():
@@ -94,12 +102,12 @@ def _named_rows(db: sqlite3.Connection, wanted: ActivityQuery, before: int) -> I
             db.execute(
                 "SELECT activity FROM activity_nodes WHERE node = ? AND activity < ? "
                 "ORDER BY activity DESC LIMIT ?",
-                (wanted.node, before, _PAGE),
+                (wanted.node, before, size),
             ).fetchall()
             if indexed
             else []
         )
-        last = read[-1][0] if len(read) == _PAGE else 0
+        last = read[-1][0] if len(read) == size else 0
         here = {seq for seq in made if last <= seq < before}
         page = []
         for seq in sorted(here.union(seq for (seq,) in read), reverse=True):

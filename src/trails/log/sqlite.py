@@ -19,7 +19,7 @@ import msgspec
 
 from trails.errors import CorruptionError, NotFoundError, ReadOnlyError, StorageError
 from trails.files import copy_file, make_folder
-from trails.log.activities import find_rows, matches
+from trails.log.activities import MOST_ROWS, find_rows, matches
 from trails.log.archives import (
     ARCHIVES_FOLDER,
     AT_ONCE,
@@ -448,7 +448,7 @@ class SqliteLog:
         """
         before = 2**62 if after is None else self._activity_place(after)
         found: list[Activity] = []
-        pages = find_rows(self._db, wanted, before)
+        pages = find_rows(self._db, wanted, before, min(limit, MOST_ROWS))
         while len(found) < limit:
             with self._lock, storage_errors("read the log"):
                 page = next(pages, None)

@@ -127,6 +127,8 @@ class _Blame:
 
     def _read(self, commit: Commit, *, removals: bool) -> tuple[list[bytes], list[bytes]]:
         """The statements of the node that a commit removed, if asked for, and added."""
+        if not removals:
+            with self._graph.log.open_added(commit) as added:
+                return [], lines_of(added, self._subject)
         with self._graph.folding.statements(commit) as (removed, added):
-            gone = lines_of(removed, self._subject) if removals else []
-            return gone, lines_of(added, self._subject)
+            return lines_of(removed, self._subject), lines_of(added, self._subject)
