@@ -14,6 +14,7 @@ from tests.worlds.surfaces import Wires
 
 from trails import App, Node, Vector, node_type, predicate
 from trails.app.settings import Embeddings, GraphSettings, Project, Settings
+from trails.engine.session import nearest
 from trails.errors import EmbeddingError, QueryError, SettingsError, TransactionError
 
 WORDS = {"north": [0.0, 1.0], "east": [1.0, 0.0], "south": [0.0, -1.0], "zero": [0.0, 0.0]}
@@ -345,3 +346,16 @@ def test_rest_takes_near_in_a_body_and_in_a_query_string(calls):
         reply = wires.rest("POST", "/search", failed)
         assert reply.status == 503
         assert json.loads(reply.body)["code"] == "embedding"
+
+
+@pytest.mark.parametrize("tried", [4_000, 0])
+def test_pages_of_a_filtered_list_join_to_the_whole(calls, monkeypatch, tried):
+    """Whether the ranking is tested, or all that match are collected first."""
+    monkeypatch.setattr(nearest, "_MOST_TRIED", tried)
+    call = {"type": "Point", "near": EAST, "where": "kind=odd", "limit": 4}
+    found: list[str] = []
+    while call is not None:
+        page = calls.result("node_list", call)
+        found += slugs(page)
+        call = page.get("next", {}).get("arguments")
+    assert found == [f"p{at:02}" for at in range(1, 30, 2)]
