@@ -115,6 +115,7 @@ BASE = {
     "items.add": {"name": "x"},
     "items.show": {"item": "a"},
     "items.twice": {"number": 4},
+    "node_blame": {"record": "Item/a"},
     "node_get": {"record": "Item/a"},
     "node_list": {"type": "Item"},
     "read_record_field": {"record": "Item/a", "field": "name"},
@@ -257,6 +258,8 @@ def route_calls(routes, hidden):
     """Each route, with what is hidden in its path, its query string and its body."""
     bodies = ("branch_create", "graph_query", "graph_mutate", "branch_merge")
     for route in routes:
+        if route.path.endswith("/prov"):
+            continue  # it lists these calls themselves; test_provenance compares it
         path = route.path.replace("{graph}", "main")
         for method, value in product(route.app._handlers, hidden):
             text = quote(value, safe="")
