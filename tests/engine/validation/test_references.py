@@ -147,7 +147,7 @@ class Place:
         uri = f"trails://kg/Task?where={field}={quote(str(value))}"
         address = parse_address(uri, self.ctx.names.nodes, list)
         assert isinstance(address, ListAddress)
-        page = json.loads(read_page(self.ctx, uri, address)[0].text)
+        page = json.loads(read_page(self.service, self.ctx, uri, address, None)[0].text)
         titles = [unquote(self.handle(each["iri"])).partition("/")[2] for each in page]
         (found,) = [Task.get(self.ctx, each) for each in titles if each.startswith("of")]
         return self.handle(getattr(found, field))

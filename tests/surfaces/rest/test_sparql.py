@@ -244,7 +244,7 @@ def test_datatypes_and_languages_survive(client, media):
     query = f"{prefix} SELECT ?x ?y {{ VALUES ?x {{ {TERMS} }} }}"
     got = ask(client, query, media)
     assert got.headers["content-type"].partition(";")[0] == media
-    assert got.headers["vary"] == "Accept"
+    assert got.headers["vary"].partition(",")[0] == "Accept"
     expected = sorted(str(tuple(row)) for row in ox.Store().query(query))
     found = ox.parse_query_results(got.body, READERS[media])
     assert sorted(str(tuple(row)) for row in found) == expected
