@@ -26,8 +26,8 @@ Properties = dict[str, list[tuple[str, str]]]
 """Predicate → values, each with its datatype: ``@id`` for an IRI, empty for a text."""
 
 
-class Described(msgspec.Struct, frozen=True):
-    """An activity, as the list of activities shows it."""
+class ActivityInfo(msgspec.Struct, frozen=True):
+    """One call, or several with the same refusal."""
 
     id: str
     name: str
@@ -40,11 +40,14 @@ class Described(msgspec.Struct, frozen=True):
     calls: int
     surface: str
     trace: str
+    """The trace of the caller, or one of its own."""
     used: tuple[str, ...]
+    """The commit whose state was read, and nodes that were read by reference, as Type/id."""
     generated: tuple[str, ...]
+    """The commits that it made."""
 
 
-def project_provenance(activities: Iterable[Described], base: str) -> dict[str, Properties]:
+def project_provenance(activities: Iterable[ActivityInfo], base: str) -> dict[str, Properties]:
     """Subject → its properties; ``base`` is what the IRIs of the graph begin with."""
     found: dict[str, Properties] = {}
     for each in activities:

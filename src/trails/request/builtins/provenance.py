@@ -25,6 +25,7 @@ from trails.engine.session.context import GraphContext
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.history import Activity
 from trails.model.results import MOST_CHARS
+from trails.projections.provenance import ActivityInfo
 from trails.projections.tools import MAX_CHARS
 from trails.request.answers import CONTINUED, MASKED, UNKNOWN, unmask
 from trails.request.builtins.branches import versions_of
@@ -184,27 +185,6 @@ NODE_BLAME: Final = Builtin(
     routes=(Route("GET", "kg/{type}/{record}/blame"),),
     command="blame",
 )
-
-
-class ActivityInfo(msgspec.Struct, frozen=True):
-    """One call, or several with the same refusal."""
-
-    id: str
-    name: str
-    kind: str
-    actor: str
-    started: str
-    ended: str
-    outcome: str
-    detail: str
-    calls: int
-    surface: str
-    trace: str
-    """The trace of the caller, or one of its own."""
-    used: tuple[str, ...]
-    """The commit whose state was read, and nodes that were read by reference, as Type/id."""
-    generated: tuple[str, ...]
-    """The commits that it made."""
 
 
 class ActivityList(msgspec.Struct, frozen=True):

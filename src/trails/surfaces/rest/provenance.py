@@ -10,7 +10,7 @@ from starlette.responses import Response
 from trails.errors import NotAcceptableError
 from trails.model.results import Failure
 from trails.projections.provenance import (
-    Described,
+    ActivityInfo,
     project_provenance,
     write_json_ld,
     write_turtle,
@@ -27,7 +27,7 @@ FORMATS: Final = (
 
 
 class _Page(msgspec.Struct):
-    activities: list[Described]
+    activities: list[ActivityInfo]
     next: str | None
 
 
