@@ -91,7 +91,7 @@ def commands(cli, prefix):
         ("Stored queries", [*HEADER_KEYS, *PARAM_KEYS]),
         (
             "Commands",
-            list(commands(build_cli(LocalOperations(), trails.__version__), "trails")),
+            list(commands(build_cli(LocalOperations()), "trails")),
         ),
     ],
 )
