@@ -7,15 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.worlds.processes import run_command
 from tests.worlds.surfaces import Wires
-from typer.testing import CliRunner
 
 from trails import App, Context, capability
-from trails.app.local import LocalOperations
 from trails.model.capabilities import Capability, StoredQuery
 from trails.projections.coherence import CARD, CLI, MCP, REST, compare, describe, describe_tool
 from trails.request.builtins import OPERATIONS
-from trails.surfaces.cli.commands import build_cli
 
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"
 
@@ -86,5 +84,5 @@ def test_every_wire_says_what_is_declared_also_after_a_change(folder):
             assert "agree.check" in {each.name for each in compare(kind, first, document)}
     with App.open(folder) as app, Wires(app) as wires:
         expected = expected_of(wires)
-    shown = CliRunner().invoke(build_cli(LocalOperations(), "1"), ["tools", "--json", "-p", folder])
+    shown = run_command(("tools", "--json"), folder)
     assert list(compare(CLI, expected, json.loads(shown.stdout))) == []
