@@ -181,6 +181,8 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that calls may continue after a signal to stop."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
     """Concurrent calls on one graph, of all actors; more are refused as busy. 0 is no limit."""
+    public_metrics: bool = False
+    """Whether ``/metrics`` needs no credential; it then has no names of graphs and tools."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
