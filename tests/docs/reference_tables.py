@@ -13,10 +13,8 @@ from typing import get_args
 
 import msgspec
 from msgspec import inspect as types
-from rich.markup import render
 from typer.main import get_command
 
-import trails
 from trails import App, Node, errors, node_type, predicate
 from trails.app.local import LocalOperations
 from trails.app.settings import Settings
@@ -26,6 +24,7 @@ from trails.projections.problems import PROBLEMS
 from trails.projections.resources import project_resources
 from trails.request.builtins import BUILTINS, BY_NAME
 from trails.surfaces.cli.commands import build_cli
+from trails.surfaces.cli.shell.catalog import HEADINGS
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
 from trails.surfaces.mcp.wire import MODERN
 from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of
@@ -212,14 +211,11 @@ EVERYWHERE = ("--project", "--server", "--graph", "--json")
 
 def commands():
     """Every command with its arguments and options, under the headings of ``trails --help``."""
-    root = get_command(build_cli(LocalOperations(), trails.__version__))
-    by_heading = {}
-    for name, command in root.commands.items():
-        by_heading.setdefault(command.rich_help_panel, []).append((f"trails {name}", command))
-    for heading, found in by_heading.items():
+    built = get_command(build_cli(LocalOperations())).commands
+    for heading, listed in HEADINGS.items():
         yield from (f"## {heading}", "")
-        for name, command in found:
-            for path, leaf in leaves(name, command):
+        for each in listed:
+            for path, leaf in leaves(f"trails {each.name}", built[each.name]):
                 yield from describe_command(path, leaf)
 
 
@@ -239,9 +235,9 @@ def describe_command(path, command):
     options = [each for each in shown if each.param_type_name == "option"]
     own = [each for each in options if not {*each.opts} & {*EVERYWHERE}]
     usage = " ".join((path, *map(argument_usage, given), *(["[OPTIONS]"] if own else [])))
-    yield from (f"### `{path}`", "", plain(command.help), "", "```", usage)
+    yield from (f"### `{path}`", "", command.help.strip(), "", "```", usage)
     if command.epilog:
-        examples = plain(command.epilog).removeprefix("Example:").removeprefix("Examples:")
+        examples = command.epilog.removeprefix("Example:").removeprefix("Examples:")
         yield from ("", "# for example", *(each.strip() for each in examples.split(" · ")))
     yield from ("```", "")
     rows = [(argument_usage(each), each) for each in given if each.help]
@@ -249,15 +245,10 @@ def describe_command(path, command):
     if rows:
         yield from ("| argument or option | meaning |", "|---|---|")
         for text, each in rows:
-            yield f"| `{cell(text)}` | {cell(plain(each.help or ''))}{default_of(each)} |"
+            yield f"| `{cell(text)}` | {cell(each.help or '')}{default_of(each)} |"
         yield ""
     common = [name for name in EVERYWHERE if any(name in each.opts for each in options)]
     yield from (f"Also {', '.join(f'`{name}`' for name in common)}.", "")
-
-
-def plain(text):
-    """Help without the markup of Rich."""
-    return render(text or "").plain.strip()
 
 
 def argument_usage(argument):

@@ -349,7 +349,7 @@ def call_tool(url: str, params: dict[str, object]) -> object:
 
 def test_commands_that_are_written_by_hand_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the names that the table says, so that none is made a second time."""
-    monkeypatch.setattr("trails.surfaces.cli.commands.OPERATIONS", ())
-    cli = build_cli(LocalOperations(), "0")
+    monkeypatch.setattr("trails.request.builtins.OPERATIONS", ())
+    cli = build_cli(LocalOperations())
     by_hand = {path.removeprefix("trails ") for path, _ in leaves("trails", get_command(cli))}
     assert {each.command for each in OPERATIONS if each.command is not None} <= by_hand

@@ -199,6 +199,9 @@ class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
     """Concurrent calls on one graph, of all actors together; more are refused at once as ``busy``
     (503 with ``Retry-After``). 0 means no limit."""
+    public_metrics: bool = False
+    """Lets everyone read ``/metrics``: callers who administer no graph get sums without names of
+    graphs and tools."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
