@@ -15,14 +15,13 @@ import pytest
 from tests.docs.test_pages import PAGES, ROOT
 from typer.main import get_command
 
-import trails
 from trails.app.local import LocalOperations
 from trails.app.policy_inspection import read_cases
 from trails.app.settings import SETTINGS_FILE, Settings, list_faults, read_settings
 from trails.surfaces.cli.commands import build_cli
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-CLI = get_command(build_cli(LocalOperations(), trails.__version__))
+CLI = get_command(build_cli(LocalOperations()))
 SHELL = {"|", ">", ">>", "<", "&", "&&", ";"}
 
 
