@@ -37,7 +37,11 @@ def open_http(address: ServerAddress, token: Secret | None) -> httpx2.AsyncClien
         headers={} if token is None else {"Authorization": f"Bearer {token.reveal()}"},
         timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
         limits=limits,
-        transport=httpx2.AsyncHTTPTransport(limits=limits, socket_options=_PROBES),
+        transport=httpx2.AsyncHTTPTransport(
+            verify=address.tls,  # loading certificates takes 40 ms, which plain HTTP does not need
+            limits=limits,
+            socket_options=_PROBES,
+        ),
     )
 
 
