@@ -209,7 +209,7 @@ class Kernel:
         """The catalog of the current registry; a request keeps using it."""
         catalog, registry = self._catalog, self._service.cell.current
         if catalog is None or catalog.registry is not registry:
-            made = Catalog(registry, self._service, self._options, self._authority)
+            made = Catalog(registry, self._service, self._options, self._authority, catalog)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
                 self._log_query_mode(made)
             self._catalog = catalog = made

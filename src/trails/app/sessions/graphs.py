@@ -34,6 +34,7 @@ from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
+from trails.request.answers import failure_of
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Route
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
@@ -107,7 +108,10 @@ class LocalGraphClient:
         The operator's files are read in place and in this thread, so the load can be interrupted.
         """
         if self._actor == OPERATOR:
-            return self._app.load(request, graph=self.graph, progress=progress)
+            try:
+                return self._app.load(request, graph=self.graph, progress=progress)
+            except ValidationError as error:
+                raise error_of(failure_of(error, "graph_load")) from None
         sent = Upload(request)
         given = {name: value for name, value in sent.arguments.items() if value is not None}
         blocks = _each(sent.blocks(progress))
