@@ -1,7 +1,7 @@
 """The tutorial, typed command by command into an empty folder, prints what it says.
 
-Ids, times and paths are replaced by others that are the same each time. TRAILS_UPDATE_GOLDEN=1 writes
-what is printed into the page.
+Ids, times and paths are replaced by others that are the same each time. TRAILS_UPDATE_GOLDEN=1
+writes what is printed into the page.
 """
 
 import hashlib
@@ -20,7 +20,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+)`:\s*\Z")
 """A block after such words is the content of that file."""
+TIME = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?")
 PORT = "8321"
+WIDE = {"COLUMNS": "200"}
 READY = "Press Ctrl-C"
 
 
@@ -57,15 +59,16 @@ class Reader:
                     capture_output=True,
                     text=True,
                     timeout=PATIENCE,
+                    check=False,
                 )
                 return done.stdout + done.stderr
             case ["trails", "serve", *_]:
                 return "".join(self._serve(words[1:]))
             case ["trails", *arguments, ">", name]:
-                self.save(name, run_command(arguments, self._folder).stdout)
+                self.save(name, run_command(arguments, self._folder, environment=WIDE).stdout)
                 return ""
             case ["trails", *arguments]:
-                done = run_command(arguments, self._folder)
+                done = run_command(arguments, self._folder, environment=WIDE)
                 return done.stdout + done.stderr
         raise AssertionError(words)
 
@@ -82,7 +85,7 @@ class Reader:
         for real in (self._home, Path.home()):
             text = text.replace(str(real), "/home/ann")
         text = re.sub(r"\b[0-9a-f]{12,64}\b", self._renamed, text.replace(self._port, PORT))
-        text = re.sub(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?", r"2026-03-01\g<1>09:30:00", text)
+        text = TIME.sub(r"2026-03-01\g<1>09:30:00", text)
         return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
     def _renamed(self, found):
