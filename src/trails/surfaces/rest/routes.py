@@ -46,6 +46,7 @@ from trails.surfaces.rest.bodies import (
     without_tokens,
     wrong_type,
 )
+from trails.surfaces.rest.changes import CHANGES, changes
 from trails.surfaces.rest.compression import Compressor
 from trails.surfaces.rest.conditions import (
     EXPECTED,
@@ -437,6 +438,7 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
         at("/export/{export}/content", get=export_content),
         at("/blobs", post=put_blob),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
+        *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
         at("/sparql", get=sparql, post=sparql),
         at("/branches/{branch}/sparql", get=sparql, post=sparql),
         at("/commits/{commit}/sparql", get=sparql, post=sparql),
