@@ -8,7 +8,7 @@ the cost of a call does not depend on the number of tools.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -32,7 +32,7 @@ from trails.projections.tools import (
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
 from trails.request.answers import shape_object, shape_of
-from trails.request.authorize import Authorizer, refuse_scope
+from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
 from trails.request.builtins.queries import exposed, run_stored
@@ -79,11 +79,9 @@ class Catalog:
         """The entry of a name, with dots or with underscores in their place."""
         return self.entries.get(name) or self._portable.get(name)
 
-    def actions(self, actor: Actor) -> list[CardAction]:
-        """The tools that an actor may use, each with what it is made of."""
-        return [
-            CardAction(tool, self.entries[tool.name].source) for tool in self.tools(actor).tools
-        ]
+    def actions(self, tools: ToolList) -> list[CardAction]:
+        """Some tools, each with what it is made of."""
+        return [CardAction(tool, self.entries[tool.name].source) for tool in tools.tools]
 
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of tools that can be called again if the outcome is unknown.
@@ -107,7 +105,21 @@ class Catalog:
             if entry is not None and refuse_scope(actor, entry.tool) is None
         ]
         version = digest_of([self._digest(entry) for entry in shown])
-        return ToolList(version, tuple(entry.tool for entry in shown))
+        tools = tuple(entry.tool for entry in shown)
+        return ToolList(version, tools, self._seen_digest(actor, rights, shown, version))
+
+    def _seen_digest(
+        self, actor: Actor, rights: Rights, shown: Sequence[Entry], version: str
+    ) -> str:
+        """The digest of all that an actor sees of the registry, and of nothing that it does not."""
+        reads = refuse_reading(actor) is None and (
+            rights.unrestricted or rights.passes(rights.gate("Read"))
+        )
+        declared = rights.declared(self.registry)
+        descriptors = [
+            entry.source.descriptor for entry in shown if isinstance(entry.source, Capability)
+        ]
+        return digest_of([version, descriptors, declared.schema.digest if reads else None])[:16]
 
     def _digest(self, entry: Entry) -> str:
         """The digest of a tool as it is shown, which goes into the version of a list."""

@@ -99,7 +99,7 @@ class Kernel:
     def card(self, actor: Actor) -> Card:
         """What an actor may call, read and watch, of one snapshot of the registry."""
         catalog, rights = self._pin(), self._authority.rights(actor)
-        schema = NO_TYPES
+        tools, schema = catalog.tools(actor), NO_TYPES
         if refuse_reading(actor) is None:
             main = self._service.graph.main.schema
             schema = main if rights.unrestricted else rights.schema(MAIN)
@@ -108,8 +108,8 @@ class Kernel:
             graph=self._service.graph.name,
             iri=self.transfers.uri,
             version=self._options.version,
-            registry=catalog.registry.digest,
-            actions=catalog.actions(actor),
+            registry=tools.registry,
+            actions=catalog.actions(tools),
             schema=schema,
         )
 

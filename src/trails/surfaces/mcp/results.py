@@ -17,12 +17,16 @@ from mcp_types.methods import serialize_server_result
 
 from trails.model.capabilities import Hints, Tool, ToolList
 from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
-from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
+from trails.surfaces.mcp.wire import ALIAS, MODERN, REGISTRY_META, TOOL_META, Json, encode, plain
 
 
 def list_tools(tools: ToolList) -> Json:
     """The result of ``tools/list``."""
-    return {"tools": [_tool(tool) for tool in tools.tools], "resultType": "complete"}
+    return {
+        "tools": [_tool(tool) for tool in tools.tools],
+        "resultType": "complete",
+        "_meta": {REGISTRY_META: tools.registry},
+    }
 
 
 def add_alias(result: Json) -> None:

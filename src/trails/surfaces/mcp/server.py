@@ -34,7 +34,7 @@ from trails.surfaces.mcp.results import (
     show_contents,
     show_success,
 )
-from trails.surfaces.mcp.wire import Json, ValidationErrors
+from trails.surfaces.mcp.wire import REGISTRY_META, Json, ValidationErrors
 
 Context = ServerRequestContext[Any, Any]
 ActorOf = Callable[[Context], Actor]
@@ -166,8 +166,10 @@ class MessageGuard:
         try:
             result = await call_next(ctx)
             if ctx.method in _GREETINGS:
-                instructions = self._backend.instructions(self._actor_of(ctx))
-                result = _introduce(result, instructions)
+                actor = self._actor_of(ctx)
+                # The digest first: instructions may be newer than it, never older.
+                registry = self._backend.tools(actor).registry
+                result = _introduce(result, self._backend.instructions(actor), registry)
             if ctx.method == "tools/list" and isinstance(result, dict):
                 add_alias(result)
         except MCPError:
@@ -179,11 +181,15 @@ class MessageGuard:
         return result
 
 
-def _introduce(result: HandlerResult, instructions: str) -> HandlerResult:
-    """Add the caller's instructions to a result."""
+def _introduce(result: HandlerResult, instructions: str, registry: str) -> HandlerResult:
+    """Add the caller's instructions, and the digest of its registry, to a result."""
+    meta = {REGISTRY_META: registry}
     if isinstance(result, BaseModel):
-        return result.model_copy(update={"instructions": instructions})
-    return result if result is None else {**result, "instructions": instructions}
+        meta = {**(getattr(result, "meta", None) or {}), **meta}
+        return result.model_copy(update={"instructions": instructions, "meta": meta})
+    if result is None:
+        return None
+    return {**result, "instructions": instructions, "_meta": {**result.get("_meta", {}), **meta}}
 
 
 def error_of(failure: Failure, context: Context) -> MCPError:

@@ -27,6 +27,8 @@ DEFAULT_REVISION: Final = DEFAULT_NEGOTIATED_VERSION
 PREFIX: Final = "dev.trails/"
 TOOL_META: Final = PREFIX + "tool"
 ERROR_META: Final = PREFIX + "error"
+REGISTRY_META: Final = PREFIX + "registry"
+"""The digest of what the caller sees of the registry."""
 ALIAS: Final = "trails"
 """The top-level key of a tool that repeats what is under ``TOOL_META``."""
 

@@ -63,6 +63,7 @@ from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
+    REGISTRY,
     Graphs,
     Handler,
     Lists,
@@ -178,8 +179,9 @@ def path_parameters(path: str) -> list[str]:
 
 async def list_capabilities(call: RestCall) -> Response:
     """Everything that this caller can invoke, with schemas."""
-    tools = call.backend.tools(call.actor).tools
-    return Response(msgspec.json.encode({"capabilities": tools}), media_type=JSON)
+    found = call.backend.tools(call.actor)
+    body = msgspec.json.encode({"capabilities": found.tools, "registry": found.registry})
+    return Response(body, headers={REGISTRY: found.registry}, media_type=JSON)
 
 
 async def invoke(call: RestCall) -> Response:
