@@ -20,7 +20,7 @@ import msgspec
 
 from trails.engine.graph.feed import BranchChange
 from trails.engine.graph.graph import MAIN
-from trails.engine.history.change_feed import ChangePage, ChangeQuery
+from trails.engine.history.change_feed import START, ChangePage, ChangeQuery
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import RevokedError, StaleError, TrailsError, UnavailableError
@@ -116,9 +116,7 @@ class ChangeFeeds:
             return page
         return Success(msgspec.json.encode(page or ChangePage((), stream.position, complete=True)))
 
-    async def open(
-        self, actor: Actor, arguments: Mapping[str, object]
-    ) -> ChangeStream | Failure:
+    async def open(self, actor: Actor, arguments: Mapping[str, object]) -> ChangeStream | Failure:
         """A stream of the changes after ``since``; without it, of those from now on."""
         found = await self._begin(actor, arguments)
         return found if isinstance(found, Failure) else self._follow(actor, found[0])
@@ -273,13 +271,15 @@ class ChangeStream:
         self._woken.set()
         self._refusal: Failure | None = None
         self._rest_until = 0.0
-        self.position = first.next
-        """The commit up to which everything was read: where another stream can go on."""
+        unread = START if query.since == "" else query.since
+        self.position = first.next if self._first is None or unread is None else unread
+        """The commit up to which everything was handed out: where another stream can go on."""
 
     async def next(self, seconds: float) -> ChangePage | Failure | None:
-        """The next page with events; None if there is none within the time; a Failure at the end."""
+        """The next page with events; None if there is none in time; a Failure at the end."""
         first, self._first = self._first, None
         if first is not None:
+            self.position = first.next
             return first
         deadline = asyncio.get_running_loop().time() + seconds
         while self._refusal is None:

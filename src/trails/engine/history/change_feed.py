@@ -1,4 +1,4 @@
-"""The change feed: the commits of a branch after a commit, oldest first, with the nodes they changed.
+"""The change feed: the commits of a branch after one, oldest first, with the nodes they changed.
 
 A commit's statements are a step from its first parent, so the events of a branch are the commits
 along first parents: whoever applies them in order has the state of the head. If the commit to go on
@@ -42,7 +42,7 @@ _HANDLES: Final = 1000
 """Nodes that one event lists."""
 _CHARS: Final = 64 << 10
 """Characters of their handles."""
-_PAGE: Final = 1 << 20
+_PAGE: Final = 256 << 10
 """Characters of handles and messages in a page."""
 _LARGE: Final = 200_000
 """Statements above which the nodes of a commit are not listed."""
@@ -72,7 +72,7 @@ class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
     commit: str
     branch: str
     position: int | None
-    """The commit's position in the log; None if parts of the graph are hidden from the reader."""
+    """The commit's position in the log; None where policies are in force."""
     time: str
     actor: str
     message: str
@@ -370,8 +370,10 @@ def _scan(graph: Graph, commit: Commit, commit_filter: CommitFilter | None) -> C
                     classes[side][named] = None
     gone, come = classes
     return {
-        handle: "updated" if (handle in gone) == (handle in come)
-        else "created" if handle in come
+        handle: "updated"
+        if (handle in gone) == (handle in come)
+        else "created"
+        if handle in come
         else "deleted"
         for handle in sorted(touched)
     }
@@ -389,9 +391,7 @@ def _listed(changed: Changed) -> tuple[ChangedNode, ...]:
     return tuple(found)
 
 
-def _following(
-    commit: str, before: str | None, listed: Sequence[ChangedNode]
-) -> ContinuingCall:
+def _following(commit: str, before: str | None, listed: Sequence[ChangedNode]) -> ContinuingCall:
     """The call for the nodes after those that are listed."""
     after = {"after": listed[-1].handle} if listed else {}
     if before is None:

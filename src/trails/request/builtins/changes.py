@@ -47,7 +47,7 @@ def _changes(tool: ToolContext, ctx: GraphContext, **given: object) -> ChangePag
 _EVENT: Final = shown(
     commit=STRING,
     branch=STRING,
-    position=said(_COUNT, "In the log; null if parts of the graph are hidden from you."),
+    position=said(_COUNT, "In the log; null where policies are in force."),
     time=STRING,
     actor=STRING,
     message=STRING,

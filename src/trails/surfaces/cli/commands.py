@@ -20,6 +20,7 @@ from trails.request.builtins.declare import Builtin
 from trails.surfaces.cli.access import add_policy_commands, add_token_commands
 from trails.surfaces.cli.blobs import add_blob_commands
 from trails.surfaces.cli.calls import add_call_commands, read_arguments
+from trails.surfaces.cli.changes import add_changes_command
 from trails.surfaces.cli.files import add_file_commands
 from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
@@ -59,6 +60,7 @@ def build_cli(operations: Operations, version: str) -> typer.Typer:
     add_blob_commands(cli, operations)
     add_branch_commands(cli, operations)
     add_commit_commands(cli, operations)
+    add_changes_command(cli, operations)
     add_provenance_commands(cli, operations)
     add_upkeep_commands(cli, operations)
     add_backup_commands(cli, operations)
@@ -75,7 +77,7 @@ _HEADINGS: Final = {
     "Set up": ("new", "serve", "mcp", "doctor"),
     "Read": ("search", "get", "read", "query", "queries", "export"),
     "Change": ("tools", "call", "mutate", "load"),
-    "History": ("diff", "blame", "prov", "branch", "commit"),
+    "History": ("diff", "changes", "blame", "prov", "branch", "commit"),
     "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),
     "Access": ("token", "policy"),
 }

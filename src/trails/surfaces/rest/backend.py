@@ -104,9 +104,7 @@ class ChangeBackend(Protocol):
     async def poll(self, actor: Actor, arguments: Mapping[str, object]) -> Outcome:
         """One page of changes, perhaps after a wait."""
 
-    async def open(
-        self, actor: Actor, arguments: Mapping[str, object]
-    ) -> ChangeStream | Failure:
+    async def open(self, actor: Actor, arguments: Mapping[str, object]) -> ChangeStream | Failure:
         """A stream of changes."""
 
 

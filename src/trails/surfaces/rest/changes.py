@@ -21,8 +21,9 @@ from trails.model.results import Failure
 from trails.projections.problems import project_problem
 from trails.surfaces.rest.backend import ChangeStream
 from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.query_strings import query_arguments
 from trails.surfaces.rest.replies import JSON, Refused, refused, reply, status_of
-from trails.surfaces.rest.routing import RestCall, read_query
+from trails.surfaces.rest.routing import RestCall
 
 CHANGES: Final = ("changes", "branches/{branch}/changes")
 """The routes that are served here."""
@@ -42,7 +43,7 @@ async def changes(call: RestCall) -> Response:
         wanted = choose(", ".join(call.request.headers.getlist("accept")), _FORMS)
     except NotAcceptableError as error:
         raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
-    given = read_query(call, lists=("type",), numbers=("limit", "wait"))
+    given = query_arguments(call, lists=("type",), numbers=("limit", "wait"))
     if "branch" in call.request.path_params:
         given["branch"] = call.part("branch")
     feed = call.backend.changes
