@@ -12,7 +12,7 @@ from tests.worlds.surfaces import LEGACY, MODERN, Wires, hello
 from trails import App, Context, Node, capability, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
-from trails.surfaces.mcp.wire import REGISTRY_META
+from trails.projections.mcp_tools import REGISTRY_META
 
 
 @node_type

@@ -23,8 +23,8 @@ from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
 from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
+    ProjectedTools,
     controls_of,
-    project_capability,
     project_query,
     query_controls,
     with_params,
@@ -63,10 +63,14 @@ class Catalog:
         service: GraphService,
         options: KernelOptions,
         authority: Authorizer,
+        earlier: Catalog | None = None,
     ) -> None:
+        """``earlier``: the catalog of the registry before, which may have made the same tools."""
         self.registry = registry
         self._authority = authority
-        maker = _Maker(registry, service, options)
+        known = None if earlier is None else earlier.projected
+        self.projected: ProjectedTools = ProjectedTools(registry, known)
+        maker = _Maker(registry, service, options, self.projected)
         self.queries_by_name = maker.queries_by_name
         """Whether stored queries are called by name through two tools, instead of one tool each."""
         made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
@@ -132,8 +136,15 @@ class Catalog:
 class _Maker:
     """Makes the entries of all four kinds."""
 
-    def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        service: GraphService,
+        options: KernelOptions,
+        projected: ProjectedTools,
+    ) -> None:
         self._registry = registry
+        self._projected = projected
         self._checks = checks_of(registry)
         self._names = service.graph.names
         self._context = ToolContext(service, options)
@@ -165,7 +176,7 @@ class _Maker:
     def _capability(self, capability: Capability) -> Entry:
         waits = not inspect.iscoroutinefunction(capability.handler)
         return Entry(
-            tool=project_capability(capability, self._registry),
+            tool=self._projected.of(capability),
             kind=activity_kind(capability),
             arguments=self._checks.of_capability(capability),
             controls=_controls(controls_of(capability)),

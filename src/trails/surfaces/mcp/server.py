@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from trails.model.actors import Actor
 from trails.model.origins import TRACEPARENT, adopt_trace
 from trails.model.results import Failure, Outcome
+from trails.projections.mcp_tools import REGISTRY_META
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
 from trails.surfaces.mcp.results import (
@@ -34,7 +35,7 @@ from trails.surfaces.mcp.results import (
     show_contents,
     show_success,
 )
-from trails.surfaces.mcp.wire import REGISTRY_META, Json, ValidationErrors
+from trails.surfaces.mcp.wire import Json, ValidationErrors
 
 Context = ServerRequestContext[Any, Any]
 ActorOf = Callable[[Context], Actor]

@@ -15,10 +15,11 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
-from trails.model.results import Failure, Outcome, Status
+from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.projections.thing_description import Card
 from trails.request.builtins.sparql import Choose, SparqlReply
+from trails.request.monitor import MonitoredGraph
 from trails.request.resources.representations import PLAIN, RecordForm
 
 
@@ -68,15 +69,15 @@ class TransferBackend(Protocol):
         """The blob that a field of a record names."""
 
 
-class ChangePage(Protocol):
+class EventPage(Protocol):
     """Some events of the change feed."""
 
     @property
-    def events(self) -> Sequence[ChangeEvent]:
+    def events(self) -> Sequence[CommitEvent]:
         """Oldest first."""
 
 
-class ChangeEvent(Protocol):
+class CommitEvent(Protocol):
     """One commit of a branch."""
 
     @property
@@ -84,14 +85,14 @@ class ChangeEvent(Protocol):
         """Its id."""
 
 
-class ChangeStream(Protocol):
+class EventReader(Protocol):
     """A reader of the change feed."""
 
     @property
     def position(self) -> str:
         """The commit up to which everything was read."""
 
-    async def next(self, seconds: float) -> ChangePage | Failure | None:
+    async def next(self, seconds: float) -> EventPage | Failure | None:
         """The next page with events; None if there is none in time; a Failure at the end."""
 
     def close(self) -> None:
@@ -104,7 +105,7 @@ class ChangeBackend(Protocol):
     async def poll(self, actor: Actor, arguments: Mapping[str, object]) -> Outcome:
         """One page of changes, perhaps after a wait."""
 
-    async def open(self, actor: Actor, arguments: Mapping[str, object]) -> ChangeStream | Failure:
+    async def open(self, actor: Actor, arguments: Mapping[str, object]) -> EventReader | Failure:
         """A stream of changes."""
 
 
@@ -131,12 +132,8 @@ class ServedFile(Protocol):
         """The bytes from a start up to an end, in blocks."""
 
 
-class RestBackend(Protocol):
+class RestBackend(MonitoredGraph, Protocol):
     """One graph. Every method is called on the event loop and raises nothing but cancellation."""
-
-    @property
-    def status(self) -> Status:
-        """Whether the graph is written and read, or only read."""
 
     @property
     def transfers(self) -> TransferBackend:

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from trails.errors import NotAcceptableError
 from trails.model.results import Failure
 from trails.projections.problems import project_problem
-from trails.surfaces.rest.backend import ChangeStream
+from trails.surfaces.rest.backend import EventReader
 from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.query_strings import query_arguments
 from trails.surfaces.rest.replies import JSON, Refused, refused, reply, status_of
@@ -67,7 +67,7 @@ class EventStream(Response):
 
     media_type = _STREAM
 
-    def __init__(self, stream: ChangeStream) -> None:
+    def __init__(self, stream: EventReader) -> None:
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._stream = stream

@@ -147,6 +147,7 @@ class Methods:
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
+        self.methods: Final = frozenset(self._handlers)
         self._allow: Final = ", ".join(sorted({*self._handlers, "OPTIONS"}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -57,20 +57,23 @@ from trails.model.actors import (
 )
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
+from trails.model.metrics import METRICS_PATH
 from trails.model.results import Failure, describe_outage
 from trails.projections.problems import ERRORS_PATH
 from trails.projections.thing_description import Security
 from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
+from trails.request.monitor import Monitor
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
+from trails.surfaces.rest.health import HEALTH_PATHS
 from trails.surfaces.rest.routes import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The path of loads, whose bodies are streamed."""
-_PUBLIC: Final = frozenset({"/healthz", ERRORS_PATH})
+_PUBLIC: Final = frozenset({*HEALTH_PATHS, ERRORS_PATH})
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -92,6 +95,7 @@ class HttpInterface:
     ) -> None:
         """``judge`` decides who may list the graphs; ``operator`` serves the owner's key only."""
         self._operator = operator
+        self.monitor = Monitor(graphs)
         self._challenges = challenges
         self.listener = Listener(policy, authenticator, challenges)
         """The listener of connections that do not name their own."""
@@ -99,7 +103,7 @@ class HttpInterface:
         self._graphs = graphs
         self._budget = BodyBudget(max_body)
         large = LargeBodies()
-        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
+        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large, self.monitor)
         self._kernels = {
             name: graph for name, graph in graphs.items() if not isinstance(graph, Failure)
         }
@@ -146,6 +150,8 @@ class HttpInterface:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
         if reply is None and not _is_public(scope["path"]):
             reply = await _authenticate(listener.callers, scope, head.authorization)
+            if reply is not None and self._needs_nobody(scope["path"], head):
+                reply = None
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
             reply = _refuse_misplaced(scope, head)
         named = self._names.get(scope.get("raw_path", b""))
@@ -182,6 +188,10 @@ class HttpInterface:
             await self._endpoints[named](scope, receive, send)
         else:
             await self._route(scope, receive, send)
+
+    def _needs_nobody(self, path: str, head: AccessHeaders) -> bool:
+        """Whether a caller without a credential is answered, after all: with public metrics."""
+        return path == METRICS_PATH and self.monitor.public and head.authorization is None
 
     def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
