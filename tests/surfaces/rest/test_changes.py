@@ -362,4 +362,4 @@ def test_streams_count_as_watches_of_their_actor(tmp_path):
             name, data = each.next()
             assert (name, data["code"]) == ("end", "unavailable")
             each.close()
-        assert web.close() == 0
+        assert web.process.wait(PATIENCE) in {0, -signal.SIGTERM}
