@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 from trails.app.access import make_hello
-from trails.app.memory import limit_pools, without_gc
+from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
+from trails.app.serve.running import Progress, run_until_signal
 from trails.app.settings import choose_graph, read_settings
 from trails.app.telemetry.logs import log_ready, writing_logs
 from trails.errors import LockedError
-from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
-
-Progress = Callable[[str], None]
 
 
 class LocalServer:
@@ -49,7 +45,13 @@ class LocalServer:
                 )
                 await front.run()
 
-            return _run(serve, asyncio.new_event_loop)
+            return run_until_signal(serve, asyncio.new_event_loop)
+
+    def serve_remote(self, server: str, graph: str | None, report: Progress) -> int:
+        """Pass one client's messages on to a server elsewhere; return the signal, or 0."""
+        from trails.app.serve.relay.remote import serve_remote  # noqa: PLC0415
+
+        return serve_remote(server, graph, report)
 
     def serve_http(
         self,
@@ -99,7 +101,7 @@ class LocalServer:
             async def serve() -> None:
                 await WebFront(folder, listening, report_ready, say, server.drain_seconds).run()
 
-            return _run(serve, uvloop.new_event_loop)
+            return run_until_signal(serve, uvloop.new_event_loop)
 
 
 def check_alone(folder: Path) -> None:
@@ -112,33 +114,3 @@ def check_alone(folder: Path) -> None:
             pid=owner.pid,
             reason="served",
         )
-
-
-def _run(
-    serve: Callable[[], Coroutine[object, object, None]],
-    make_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> int:
-    """Run until the server ends or a signal arrives; return the signal's number, or 0."""
-    set_private_umask()
-    limit_pools()
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        return runner.run(_until_signal(serve))
-
-
-async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) -> int:
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(serve())
-    received = [0]
-
-    def stop(number: int) -> None:
-        """Stop gracefully; a second signal has its default effect."""
-        received[0] = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-        task.cancel()
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop, each)
-    with suppress(asyncio.CancelledError):
-        await task
-    return received[0]
