@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, cast
 import msgspec
 from msgspec import inspect
 
+from trails.app.webhooks.settings import WebhookSettings, check_webhooks
 from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
@@ -269,6 +270,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How MCP clients see the graph."""
     budgets: Budgets = Budgets()
     """Limits of one actor."""
+    webhooks: tuple[WebhookSettings, ...] = ()
+    """Servers that are notified of changes."""
 
 
 class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -403,6 +406,7 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
             if each.base_iri:
                 check_base_iri(each.base_iri)
+            check_webhooks(graph, each.webhooks)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
     if settings.auth.oauth is not None:

@@ -1,0 +1,87 @@
+"""``trails webhooks``: what came of the deliveries, and how a disabled webhook is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import RenderableType
+from rich.markup import escape
+
+from trails.model.upkeep import WebhookStatus
+from trails.surfaces.cli.operations import Operations
+from trails.surfaces.cli.options import GraphOption, GraphsOption, JsonOption, ProjectOption
+from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.values import plain_table, short, when
+
+
+def add_webhook_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+    group = typer.Typer(
+        help="List webhooks and what came of their deliveries, or resume one.",
+        invoke_without_command=True,
+    )
+    cli.add_typer(group, name="webhooks")
+
+    @group.callback(epilog="Examples: trails webhooks --json · trails webhooks resume tracker")
+    def list_webhooks(
+        context: typer.Context,
+        *,
+        project: ProjectOption = Path(),
+        graph: GraphsOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List webhooks and what came of their deliveries, or resume one."""
+        if context.invoked_subcommand is not None:
+            return
+        with Reporting(as_json=as_json) as report:
+            found = operations.webhooks(project, graph, report.progress)
+            report.value = {"webhooks": found}
+            report.text = list(_listed(found))
+
+    @group.command(epilog="Example: trails webhooks resume tracker --since head")
+    def resume(
+        name: Annotated[str, typer.Argument(help="The webhook.", metavar="NAME")],
+        *,
+        since: Annotated[
+            str | None,
+            typer.Option(
+                help="Continue after this commit, or head, which skips what was not delivered.",
+                metavar="COMMIT",
+                show_default="where it was",
+            ),
+        ] = None,
+        project: ProjectOption = Path(),
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Enable a webhook again, and retry at once."""
+        with Reporting(as_json=as_json) as report:
+            found = operations.resume_webhook(project, graph, name, since, report.progress)
+            report.value = found
+            at = short(found.position or "")
+            report.text = [f"Resumed {escape(found.name)}; it continues after commit {at}."]
+
+
+def _listed(found: Sequence[WebhookStatus]) -> Iterator[RenderableType]:
+    if not found:
+        yield "No webhooks."
+        return
+    table = plain_table("graph", "name", "state", "delivered", "position", "last", "next", "url")
+    for each in found:
+        table.add_row(
+            escape(each.graph),
+            escape(each.name),
+            each.state,
+            str(each.delivered),
+            short(each.position or ""),
+            when(each.last_attempt or ""),
+            when(each.next_attempt or ""),
+            escape(each.url),
+        )
+    yield table
+    for each in found:
+        if each.disabled or each.last_error:
+            yield f"{escape(each.name)}: {escape(each.disabled or each.last_error)}"
