@@ -124,6 +124,10 @@ class WebhookSender:
         except SettingsError as error:
             state = _change(state, disabled=_SETTINGS + error.message)
             report(error.message)
+        if self._given.query and not state.result:
+            found = await self._ask(state, state.position)
+            if not isinstance(found, Failure):  # else it is asked again, and the failure counts
+                state = _change(state, result=found.result)
         await self._store(state)
 
     def _head(self) -> str:
