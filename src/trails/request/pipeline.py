@@ -38,6 +38,7 @@ from trails.request.admission import Admission, KernelOptions, Reservation
 from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
+from trails.request.changes import ChangeFeeds
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
 from trails.request.resources.contents import READ
@@ -72,6 +73,9 @@ class Kernel:
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
+        self.changes = ChangeFeeds(
+            service, options, self._authority, self._perform, self._watches, self._threads
+        )
 
     @property
     def name(self) -> str:
