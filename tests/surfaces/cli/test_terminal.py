@@ -6,14 +6,16 @@ import pty
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from tests.worlds.processes import Shell, command
 
+from trails.surfaces.cli.output import markup
 from trails.surfaces.cli.output.markup import cell_width, escape, indented, render
 from trails.surfaces.cli.output.plain import visible
 from trails.surfaces.cli.output.reporting import escape_json, print_text
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 HOSTILE = "[bold]d[/bold] :smile: urn:x:y \x1b]0;x\x07\x9b31m\x7f\r\x08a\u202eb\u2066c\u200f"
@@ -104,7 +106,7 @@ def test_data_is_exact_in_a_pipe_and_visible_on_a_terminal(hostile):
 
 def test_text_in_cells_and_lines_is_shown_too(capsys):
     """All that is laid out goes through one place."""
-    table = Table("\x1b[31mhead")
+    table = TextTable("\x1b[31mhead")
     table.add_row("\x9bcell")
     print_text(table, indented("\u202epad", 2))
     out = capsys.readouterr().out
@@ -128,7 +130,7 @@ ROWS = [("a1", LONG, "7"), ("b2", "x" * 40, "11"), ("c3", "日本語" * 9, "5")]
 
 def rows_at(width):
     """Lines of a table on a terminal of some width, or in a pipe."""
-    table = Table("id", "text", "number", numbers=[2])
+    table = TextTable("id", "text", "number", numbers=[2])
     for id_, text, number in ROWS:
         table.add_row(id_, f"[dim]{text}[/]", number)
     return list(table.lines(width, colour=False))
@@ -139,7 +141,7 @@ def test_a_table_is_never_wrapped_or_cut_in_a_pipe():
     lines = rows_at(None)
     assert len(lines) == 1 + len(ROWS)
     assert all(text in line for line, (_, text, _) in zip(lines[1:], ROWS, strict=True))
-    table = Table("id", "text")
+    table = TextTable("id", "text")
     table.add_row("a", "two\nlines\tand a tab")
     assert list(table.lines(None, colour=False))[1] == r"a   two\nlines\tand a tab"
 
@@ -198,3 +200,15 @@ def on_terminal(folder, arguments, **environment):
     process.wait()
     os.close(ours)
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_every_tag_that_a_command_writes_is_a_style():
+    """One that is not would be printed as it is."""
+    folder = Path(markup.__file__).parent.parent
+    used = {
+        tag
+        for file in folder.rglob("*.py")
+        for tag in re.findall(r"(?<![\\\[\w])\[([a-z ]+)\][^\n]*?\[/\]", file.read_text())
+    }
+    assert used >= {"bold", "dim"}
+    assert used <= set(markup._STYLES)

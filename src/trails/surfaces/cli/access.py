@@ -30,7 +30,7 @@ from trails.surfaces.cli.operations import PolicyCommands, Tokens
 from trails.surfaces.cli.options import BranchOption, GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Reporting
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 
 ActorGroupsOption = Annotated[
     list[str] | None,
@@ -230,12 +230,12 @@ def _describe_verdict(verdict: PolicyVerdict) -> Iterator[str]:
         yield f"      {escape(line)}"
 
 
-def _decision_table(found: PolicyMatrix) -> Table:
+def _decision_table(found: PolicyMatrix) -> TextTable:
     names = [
         f"{each.actor} ({', '.join(each.groups)})" if each.groups else each.actor
         for each in found.actors
     ]
-    table = Table("tool", *names)
+    table = TextTable("tool", *names)
     for row in found.rows:
         table.add_row(escape(row.tool), *(_CELLS[each] for each in row.cells))
     return table
@@ -358,8 +358,8 @@ def _describe_token(issued: IssuedToken, *, first: bool) -> list[str]:
     return lines
 
 
-def _table(records: Sequence[TokenRecord]) -> Table:
-    table = Table("id", "actor", "groups", "scopes", "created (UTC)", "expires", "state")
+def _table(records: Sequence[TokenRecord]) -> TextTable:
+    table = TextTable("id", "actor", "groups", "scopes", "created (UTC)", "expires", "state")
     now = datetime.now(UTC)
     for each in records:
         table.add_row(

@@ -13,7 +13,6 @@ import typer
 from trails.errors import NotFoundError, QueryError
 from trails.model.texts import count
 from trails.model.writes import LoadRequest, LoadResult
-from trails.surfaces.cli.downloads import Download, progress_bar
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -27,6 +26,7 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     place_of,
 )
+from trails.surfaces.cli.output.downloads import Download, progress_bar
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.values import as_commit, short

@@ -23,7 +23,7 @@ from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Reporting
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import short, size, when
 
 
@@ -200,8 +200,8 @@ def _sum(manifest: Manifest) -> str:
     )
 
 
-def _table(manifests: Sequence[Manifest]) -> Table:
-    table = Table("backup", "made", "commits", "newest", "size")
+def _table(manifests: Sequence[Manifest]) -> TextTable:
+    table = TextTable("backup", "made", "commits", "newest", "size")
     before = 0
     for each in manifests:
         table.add_row(

@@ -20,7 +20,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Part
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.reading import read_name
 from trails.surfaces.cli.values import short, spell, when
 
@@ -121,7 +121,7 @@ def add_provenance_commands(cli: typer.Typer, operations: Operations) -> None:
 
 def _calls(found: Row) -> Iterator[Part]:
     calls = cast(Sequence[Row], found["activities"])
-    table = Table("ended", "actor", "surface", "call", "outcome", "made", "detail")
+    table = TextTable("ended", "actor", "surface", "call", "outcome", "made", "detail")
     for each in calls:
         times = each["calls"]
         table.add_row(
@@ -143,7 +143,7 @@ def _calls(found: Row) -> Iterator[Part]:
 
 
 def _blamed(values: Sequence[Row]) -> Iterator[Part]:
-    table = Table("commit", "time", "actor", "call", "field", "value", "message")
+    table = TextTable("commit", "time", "actor", "call", "field", "value", "message")
     for each in values:
         table.add_row(
             short(_text(each["commit"])) or "[dim]unknown[/]",

@@ -37,7 +37,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.output.markup import escape, indented
 from trails.surfaces.cli.output.reporting import Reporting, complain, data_output
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import (
     as_commit,
     guessed_params,
@@ -179,9 +179,9 @@ def _row_count(answer: QueryAnswer) -> str:
     return f"{total}; the first {found:,} are shown" if cut else total
 
 
-def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> Table:
+def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> TextTable:
     columns = [[row[name] for row in answer.rows] for name in answer.variables]
-    table = Table(
+    table = TextTable(
         *answer.variables, numbers=[at for at, each in enumerate(columns) if _numbers(each)]
     )
     for row in rows:

@@ -31,7 +31,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.output.markup import escape, has_colour, render
 from trails.surfaces.cli.output.reporting import Part, print_text
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import short, show_members
 
 _MAIN: Final = "main"
@@ -168,7 +168,7 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 return
             page = session.instances(view, listing)
             report.value = page
-            table = Table("id", "label")
+            table = TextTable("id", "label")
             for each in page.instances:
                 table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
             report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
@@ -255,7 +255,7 @@ def _show_nearest(found: Mapping[str, object], type_name: str) -> Iterator[Part]
     if not records:
         yield f"No instances of {escape(type_name)} have a vector in this field."
         return
-    table = Table("score", "id", "label")
+    table = TextTable("score", "id", "label")
     for each in records:
         identifier = unquote(str(each["id"]).rpartition("/")[2])
         table.add_row(f"{each['score']:.6g}", escape(identifier), escape(str(each["title"])))

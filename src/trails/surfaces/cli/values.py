@@ -20,7 +20,7 @@ from trails.model.names import suggest
 from trails.model.texts import describe_json_error, read_json, read_texts
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Part
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 
 _LONG: Final = 200
 SHORT_ID: Final = 12
@@ -118,9 +118,9 @@ def show_members(value: Mapping[str, object], nodes: str) -> Iterator[Part]:
         yield _table(rows, nodes)
 
 
-def _table(rows: Sequence[Mapping[str, object]], nodes: str) -> Table:
+def _table(rows: Sequence[Mapping[str, object]], nodes: str) -> TextTable:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(*names)
+    table = TextTable(*names)
     for row in rows:
         table.add_row(*(_text(row.get(name), nodes) for name in names))
     return table

@@ -95,7 +95,7 @@ class Subscriptions:
             "subscriptions/listen", types.SubscriptionsListenRequestParams, handlers.listen
         )
         if not sessions:
-            server.middleware.append(_refuse_without_session)
+            server.middleware.append(handlers.refuse_without_session)
             return
         server.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, handlers.subscribe
@@ -265,6 +265,20 @@ class SubscriptionHandlers:
         if connection.has_standalone_channel and context.protocol_version in LEGACY:
             self._subscriptions.legacy_channel(connection, self._actor_of(context))
 
+    async def refuse_without_session(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The error for ``resources/subscribe`` without sessions.
+
+        If the URI can't be watched at all, the error says so: another transport would not help.
+        """
+        if ctx.method not in _LEGACY_METHODS or ctx.protocol_version not in LEGACY:
+            return await call_next(ctx)
+        uri = (ctx.params or {}).get("uri")
+        if ctx.method == "resources/subscribe" and isinstance(uri, str):
+            refused = self._subscriptions.refuse(self._actor_of(ctx), uri)
+            if refused is not None:
+                raise _error(refused, ctx)
+        raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
+
 
 class LegacyChannel:
     """The notification channel of a connection of an older revision."""
@@ -383,13 +397,6 @@ def _error(failure: Failure, context: Context) -> MCPError:
     return MCPError(mapped.code, mapped.message, mapped.data)
 
 
-async def _refuse_without_session(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """The error for ``resources/subscribe`` without sessions."""
-    if ctx.method in _LEGACY_METHODS and ctx.protocol_version in LEGACY:
-        raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
-    return await call_next(ctx)
-
-
 KEEPALIVE_SECONDS: Final = 15.0
 """Seconds of silence after which a proxy might cut a stream."""
 
@@ -427,7 +434,11 @@ class ListenStreams:
                 return None
             subscriber = self._subscriptions.open(actor, asked)
         except Exception:  # noqa: BLE001 - the SDK answers, and fails in the same way
-            _log.warning("could not open a listen stream; the SDK answers", exc_info=True)
+            _log.warning(
+                "could not open a listen stream; the SDK answers",
+                exc_info=True,
+                extra={"event": "stream.failed"},
+            )
             return None
         if isinstance(subscriber, Failure):
             return None
@@ -506,7 +517,7 @@ class Stream:
             _log.debug("the connection of a listen stream broke", exc_info=True)
         except Exception:  # noqa: BLE001 - logged; the stream ends with its client
             self._done = True
-            _log.exception("a listen stream failed")
+            _log.exception("a listen stream failed", extra={"event": "stream.failed"})
         finally:
             self._busy = False
             self._sending = None

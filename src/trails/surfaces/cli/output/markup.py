@@ -22,6 +22,7 @@ _STYLES: Final = {
     "red": "31",
     "green": "32",
     "yellow": "33",
+    "cyan": "36",
 }
 _mark: Final = re.compile(rf"\\([\\\[])|\[({'|'.join(_STYLES)}|/)\]")
 _special: Final = re.compile(r"[\\\[]")

@@ -28,28 +28,29 @@ from trails.errors import StorageFullError, TrailsError, ValidationError
 from trails.model.upkeep import Report
 from trails.surfaces.cli.output.markup import escape, has_colour, render
 from trails.surfaces.cli.output.plain import INTERRUPTED, STEERING, visible
-from trails.surfaces.cli.output.tables import Table
+from trails.surfaces.cli.output.tables import TextTable
 
 _STEERING: Final = re.compile(STEERING)
 _LESS: Final = "FRX"
 """Options of less: end if all fits, show colours, leave the text on the screen."""
 
-Part = str | Table
+Part = str | TextTable
 """Something to print: a line with markup, or a table."""
 
 
 def print_text(*parts: Part, stream: IO[str] | None = None) -> None:
     """Print lines and tables, for a terminal or for a pipe."""
     stream = sys.stdout if stream is None else stream
-    stream.write("".join(f"{line}\n" for line in _lines(parts, stream)))
+    stream.write("".join(f"{line}\n" for line in text_lines(parts, stream)))
     stream.flush()
 
 
-def _lines(parts: Sequence[Part], stream: IO[str]) -> Iterator[str]:
+def text_lines(parts: Sequence[Part], stream: IO[str]) -> Iterator[str]:
+    """Yield the lines that a stream gets."""
     colour = has_colour(stream)
     width = shutil.get_terminal_size().columns if stream.isatty() else None
     for part in parts:
-        if isinstance(part, Table):
+        if isinstance(part, TextTable):
             yield from part.lines(width, colour=colour)
         else:
             yield render(part, colour=colour)
@@ -57,7 +58,7 @@ def _lines(parts: Sequence[Part], stream: IO[str]) -> Iterator[str]:
 
 def _print_page(parts: Sequence[Part]) -> None:
     """Print a result; through the pager of the user, if it is longer than the terminal."""
-    lines = [row for line in _lines(parts, sys.stdout) for row in line.split("\n")]
+    lines = [row for line in text_lines(parts, sys.stdout) for row in line.split("\n")]
     text = "".join(f"{line}\n" for line in lines)
     tall = len(lines) >= shutil.get_terminal_size().lines
     pager = _pager() if tall and sys.stdout.isatty() and sys.stdin.isatty() else None

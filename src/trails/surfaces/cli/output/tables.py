@@ -18,7 +18,7 @@ _READABLE: Final = 12
 Line = list[Run]
 
 
-class Table:
+class TextTable:
     """Rows of cells with markup, under headings without."""
 
     def __init__(self, *headings: str, numbers: Sequence[int] = ()) -> None:
