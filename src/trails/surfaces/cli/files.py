@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.progress import DownloadColumn
 
 from trails.errors import NotFoundError, QueryError
+from trails.model.operations.graph import LoadedData
 from trails.model.texts import count
-from trails.model.writes import LoadRequest, LoadResult
+from trails.model.writes import LoadRequest
 from trails.surfaces.cli.downloads import Download, progress_bar
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
@@ -210,7 +211,7 @@ def _format_of(output: Path | None) -> str:
     return "ndjson" if output is None else _SUFFIXES.get(output.suffix.lower(), "ndjson")
 
 
-def _describe(done: LoadResult) -> str:
+def _describe(done: LoadedData) -> str:
     forked = " (new)" if done.forked else ""
     on = f"on {escape(done.branch)}{forked}"
     if done.replayed:

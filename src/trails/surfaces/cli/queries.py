@@ -19,11 +19,15 @@ from rich.padding import Padding
 from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
-from trails.model.results import QueryAnswer
+from trails.model.operations.graph import (
+    ChangeResult,
+    QueryResult,
+    StoredQueryInfo,
+    StoredQueryList,
+)
 from trails.model.texts import count
-from trails.model.types import PredicateDescriptor
+from trails.surfaces.cli.calls import list_parameters, read_arguments
 from trails.surfaces.cli.operations import Operations, ReadState, Session, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -46,7 +50,6 @@ from trails.surfaces.cli.values import (
     read_json_text,
     read_text,
     short,
-    typed_params,
 )
 
 _READABLE: Final = 12
@@ -106,7 +109,8 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 if stored is not None:
                     known = _find(session, stored)
-                    answer = session.run(view, known.name, typed_params(param or [], known))
+                    given = read_arguments(param or [], known.params or {}, "--param")
+                    answer = session.run(view, known.name, given)
                 else:
                     asked = text if text is not None else read_text(file or Path("-"))
                     answer = session.ask(view, asked, guessed_params(param or []))
@@ -127,25 +131,20 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             session,
         ):
             found = session.queries()
-            report.value = {"queries": found}
+            report.value = StoredQueryList(tuple(found))
             for each in found:
-                change = " [yellow](changes data)[/]" if each.mutation else ""
+                change = " [yellow](changes data)[/]" if each.changes_data else ""
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
-                report.text.append(Padding(escape(each.description), (0, 0, 0, 2)))
+                report.text.append(Padding(escape(each.description or ""), (0, 0, 0, 2)))
                 report.text += [
-                    Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
+                    Padding(f"--param {line}", (0, 0, 0, 4))
+                    for line in list_parameters(each.params or {})
                 ]
             if not found:
                 report.text.append("No stored queries. Add .rq files to the queries folder.")
 
 
-def _declared(param: PredicateDescriptor) -> str:
-    optional = "" if param.required and param.default is None else " [dim](optional)[/]"
-    detail = f"  {escape(param.description)}" if param.description else ""
-    return f"{param.name}=[italic]{escape(str(param.type))}[/]{optional}{detail}"
-
-
-def _find(session: Session, name: str) -> StoredQuery:
+def _find(session: Session, name: str) -> StoredQueryInfo:
     known = {query.name: query for query in session.queries()}
     if name not in known:
         hint = suggest(name, known) if known else "this graph has none"
@@ -153,12 +152,14 @@ def _find(session: Session, name: str) -> StoredQuery:
     return known[name]
 
 
-def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, nodes: str) -> None:
-    if not isinstance(answer, QueryAnswer):
-        report.value = {"commit": answer}
-        report.text = [f"Committed {short(answer)}." if answer else "Nothing changed."]
-        return
+def _show(
+    report: Reporting, answer: QueryResult | ChangeResult, format: Format, nodes: str
+) -> None:
     report.value = answer
+    if isinstance(answer, ChangeResult):
+        commit = answer.commit
+        report.text = [f"Committed {short(commit)}." if commit else "Nothing changed."]
+        return
     if answer.truth is not None:
         report.text = ["yes" if answer.truth else "no"]
     elif format is Format.table:
@@ -169,18 +170,18 @@ def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, n
         complain(answer.notice, mark="note:")
 
 
-def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
-    rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
+def _tabulate(report: Reporting, answer: QueryResult, nodes: str) -> None:
+    rows = [[_cell(row[name], nodes) for name in answer.columns] for row in answer.rows[:_ROWS]]
     rows_shown = f"[dim]{_row_count(answer)}[/]"
-    if _fits(answer.variables, rows):
+    if _fits(answer.columns, rows):
         report.text = [_table(answer, rows), "", rows_shown]
     else:
-        report.text = [*_records(answer.variables, rows), rows_shown]
+        report.text = [*_records(answer.columns, rows), rows_shown]
 
 
-def _row_count(answer: QueryAnswer) -> str:
+def _row_count(answer: QueryResult) -> str:
     """The number of rows, and how many of them are shown."""
-    found, cut = len(answer.rows), answer.truncated is not None
+    found, cut = len(answer.rows), answer.truncated
     total = f"more than {found:,} rows" if cut else count(found, "row")
     if found > _ROWS:
         kept = f"the first {found:,}" if cut else "all"
@@ -203,9 +204,9 @@ def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
         yield ""
 
 
-def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> Table:
-    table = plain_table(*answer.variables)
-    for at, name in enumerate(answer.variables):
+def _table(answer: QueryResult, rows: Sequence[Sequence[str]]) -> Table:
+    table = plain_table(*answer.columns)
+    for at, name in enumerate(answer.columns):
         values = [row[name] for row in answer.rows if row[name] is not None]
         if values and all(isinstance(each, int | float) for each in values):
             table.columns[at].justify = "right"
@@ -222,10 +223,10 @@ def _cell(value: object, nodes: str) -> str:
     return escape(str(value).removeprefix(nodes))
 
 
-def _separate(answer: QueryAnswer, separator: str) -> None:
+def _separate(answer: QueryResult, separator: str) -> None:
     text = StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    names = answer.variables
+    names = answer.columns
     writer.writerow(names)
     writer.writerows([_plain(row, name) for name in names] for row in answer.rows)
     data_output()(text.getvalue().encode())
@@ -296,7 +297,8 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             else:
                 report.text = [f"Committed {short(done.commit)} on {escape(branch)}."]
             report.text += [
-                f"  {each.op} [bold]{escape(each.handle)}[/]" for each in done.applied[:20]
+                f"  {each.op} [bold]{escape(f'{each.type}/{each.id}')}[/]"
+                for each in done.applied[:20]
             ]
             if len(done.applied) > 20:
                 report.text.append(f"  and {count(len(done.applied) - 20, 'more node')}")
