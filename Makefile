@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test conformance demo bench nightly long clean
+.PHONY: help setup lint test reference conformance demo bench nightly long clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ lint: setup  ## Check style, types and the direction of imports
 # share is made once.
 test: lint  ## Lint, then run the tests
 	@echo "pytest";         PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --prove
+
+reference: setup  ## Write the parts of docs/reference that are made from the code
+	@TRAILS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:xdist tests/docs/test_reference.py
 
 conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
 	@$(BIN)/python -m tests.conformance

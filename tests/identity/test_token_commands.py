@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 def run(folder, *arguments):
     """What a command answers: its exit code, its output, what it says beside."""
-    cli = build_cli(LocalOperations(), "0")
+    cli = build_cli(LocalOperations())
     done = CliRunner().invoke(cli, ["token", *arguments, "-p", str(folder)], env={"COLUMNS": "200"})
     assert not isinstance(done.exception, Exception), done.exception
     return done.exit_code, done.stdout, done.stderr

@@ -12,8 +12,9 @@ from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
-from tests.test_docs import commands
+from tests.docs.reference_tables import leaves
 from tests.worlds.surfaces import MODERN, headers_of, message_of
+from typer.main import get_command
 
 import trails
 from trails.app.local import LocalOperations
@@ -348,7 +349,7 @@ def call_tool(url: str, params: dict[str, object]) -> object:
 
 def test_commands_that_are_written_by_hand_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the names that the table says, so that none is made a second time."""
-    monkeypatch.setattr("trails.surfaces.cli.commands.OPERATIONS", ())
-    cli = build_cli(LocalOperations(), "0")
-    by_hand = {each.removeprefix("trails ") for each in commands(cli, "trails")}
+    monkeypatch.setattr("trails.request.builtins.OPERATIONS", ())
+    cli = build_cli(LocalOperations())
+    by_hand = {path.removeprefix("trails ") for path, _ in leaves("trails", get_command(cli))}
     assert {each.command for each in OPERATIONS if each.command is not None} <= by_hand

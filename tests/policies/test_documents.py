@@ -30,7 +30,7 @@ class Invoice(Node):
 """
 SHOWN = [
     (file.relative_to(DOCS).as_posix(), number, text)
-    for file in (DOCS / "how-to" / "access.md", DOCS / "reference.md")
+    for file in (DOCS / "how-to" / "access.md", DOCS / "reference" / "access.md")
     for number, text in enumerate(re.findall(r"```cedar\n(.*?)```", file.read_text(), re.DOTALL))
 ]
 

@@ -121,14 +121,13 @@ def _build_once():
     """Have the commands ready: their options take as long to inspect as most commands run."""
     import typer.main
 
-    from trails import __version__
     from trails.app.local import LocalOperations
     from trails.surfaces.cli import commands
 
-    cli = commands.build_cli(LocalOperations(), __version__)
+    cli = commands.build_cli(LocalOperations())
     get_command = typer.main.get_command
     built = get_command(cli)
-    commands.build_cli = lambda *_: cli
+    commands._build = lambda *_: cli
     typer.main.get_command = lambda app: built if app is cli else get_command(app)
 
 

@@ -11,11 +11,16 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from trails.app.memory import without_gc
-from trails.surfaces.cli.plain import INTERRUPTED, print_status
+from trails.surfaces.cli.plain import INTERRUPTED, USAGE, print_status
+from trails.surfaces.cli.shell.catalog import print_help
 
+if TYPE_CHECKING:
+    from trails.surfaces.cli.operations import Operations
+
+_HELP: Final = ("--help", "-h", "help")
 _STDIO_OPTIONS: Final = {
     "--project": "project",
     "-p": "project",
@@ -26,33 +31,46 @@ _STDIO_OPTIONS: Final = {
 
 def main() -> None:
     try:
-        with without_gc():
-            run = _plain_stdio(sys.argv[1:]) or _command_line(sys.argv[1:2])
-        run()
+        sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
 
-def _command_line(first: Sequence[str]) -> Callable[[], object]:
-    """Return all commands; for ``serve`` only that one."""
-    from trails import __version__  # noqa: PLC0415
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code."""
+    if not arguments or arguments[0] in _HELP:
+        print_help()
+        return 0 if arguments else USAGE
+    if arguments[0] == "--version":
+        from trails import __version__  # noqa: PLC0415
 
-    if first == ["serve"]:
-        from trails.app.serve.commands import LocalServer  # noqa: PLC0415
-        from trails.surfaces.cli.options import build_root  # noqa: PLC0415
-        from trails.surfaces.cli.serving import add_serve_command  # noqa: PLC0415
-
-        cli = build_root(__version__)
-        add_serve_command(cli, LocalServer())
-        return cli
-    from trails.app.local import LocalOperations  # noqa: PLC0415
-    from trails.surfaces.cli.commands import build_cli  # noqa: PLC0415
-
-    return build_cli(LocalOperations(), __version__)
+        print(f"trails {__version__}")  # noqa: T201 - this is the command's output
+        return 0
+    with without_gc():
+        serve = _plain_stdio(arguments)
+        if serve is None:
+            from trails.surfaces.cli.commands import run_command  # noqa: PLC0415
+    return run_command(_operations(), arguments) if serve is None else serve()
 
 
-def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
-    """Run ``serve --stdio`` if the arguments are plain; return whether it was run."""
+def _operations() -> Operations:
+    return cast("Operations", _DelayedOperations())
+
+
+class _DelayedOperations:
+    """The operations on folders and servers, imported when a command begins its work."""
+
+    def __getattr__(self, name: str) -> object:
+        with without_gc():
+            if name.startswith("serve_"):
+                from trails.app.serve.commands import LocalServer as Found  # noqa: PLC0415
+            else:
+                from trails.app.local import LocalOperations as Found  # noqa: PLC0415
+        return getattr(Found(), name)
+
+
+def _plain_stdio(arguments: Sequence[str]) -> Callable[[], int] | None:
+    """Return ``serve --stdio`` if the arguments are plain, as clients write them."""
     if list(arguments[:2]) != ["serve", "--stdio"]:
         return None
     options, values = arguments[2::2], arguments[3::2]
@@ -62,14 +80,15 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], object] | None:
     from trails.app.serve.commands import LocalServer  # noqa: PLC0415
     from trails.errors import TrailsError  # noqa: PLC0415
 
-    def serve() -> None:
+    def serve() -> int:
         try:
             number = LocalServer().serve_stdio(
                 Path(given.get("project", ".")), given.get("graph"), print_status
             )
         except TrailsError:
-            _command_line(["serve"])()  # the full command line meets it again and reports it
-        else:
-            sys.exit(INTERRUPTED if number == signal.SIGINT else 0)
+            from trails.surfaces.cli.commands import run_command  # noqa: PLC0415
+
+            return run_command(_operations(), arguments)  # meets it again and reports it
+        return INTERRUPTED if number == signal.SIGINT else 0
 
     return serve

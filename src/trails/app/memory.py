@@ -6,7 +6,6 @@ many threads would hold many times what it needs.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import gc
 import sys
@@ -49,6 +48,8 @@ def limit_pools() -> None:
 
 async def trim_memory() -> None:
     """Give free memory back to the system, periodically."""
+    import asyncio  # noqa: PLC0415 - half of what `trails --help` would import
+
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):

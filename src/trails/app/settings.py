@@ -145,8 +145,12 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[project]``: the project itself."""
+
     name: str
+    """Lower-case letters, digits and ``-``; part of IRIs."""
     env: Literal["development", "production"] = "development"
+    """``"production"`` applies no schema change automatically."""
     read_only: bool = False
     """Whether every process opens the data read-only."""
 
@@ -155,63 +159,83 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[graphs.<id>.mcp]``: how MCP clients see a graph."""
 
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
+    """``"per_query"``: a tool for each stored query; ``"meta"``: two tools for all; ``"auto"``: by
+    their number."""
     stored_query_threshold: Positive = 24
+    """From how many exposed queries on ``"auto"`` means ``"meta"``."""
     max_chars: Annotated[int, msgspec.Meta(ge=LEAST_CHARS, le=MOST_CHARS)] = DEFAULT_CHARS
-    """The most characters of an answer, unless a call says how many."""
+    """How many characters an answer to a model has at most, unless the call says how many."""
     validation_errors: Literal["protocol", "tool"] = "protocol"
+    """Whether violations are protocol errors (−32602) or results with ``isError``."""
     legacy_sessions: bool = False
+    """Stateful sessions over HTTP, which ``resources/subscribe`` of earlier revisions needs."""
     legacy_sse: bool = False
+    """Serves the deprecated HTTP+SSE transport."""
 
 
 class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[server]``: where ``trails serve`` listens, and for whom."""
 
     host: str = "127.0.0.1"
+    """The address that it listens on; any other than loopback needs credentials."""
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
+    """Its port; 0 takes any that is free."""
     policies: str = ""
-    """A folder with Cedar policies for the server itself; none if empty."""
+    """A folder of Cedar policies about the server itself (who may list graphs); none if empty."""
     public_hosts: tuple[str, ...] = ()
-    """Host names under which clients reach the server."""
+    """Host names under which clients reach the server: ``"kg.example.org"`` for any port, or with a
+    port."""
     browser_origins: tuple[str, ...] = ()
-    """Origins of web pages that may use it."""
+    """Origins of web pages that may use it, as ``"https://app.example.org"``."""
     tls_certificate: str = ""
+    """A certificate chain in PEM, relative to the project folder; with it, HTTPS is served, from
+    TLS 1.2 on."""
     tls_key: str = ""
+    """Its private key in PEM, without a password."""
     body_mb: Positive = 32
+    """The largest request body, in MiB, except for loads."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
-    """Seconds that calls may continue after a signal to stop."""
+    """Seconds that running calls may continue after SIGTERM or Ctrl-C."""
     max_calls: Annotated[int, msgspec.Meta(ge=0)] = 512
-    """Concurrent calls on one graph, of all actors; more are refused as busy. 0 is no limit."""
+    """Concurrent calls on one graph, of all actors together; more are refused at once as ``busy``
+    (503 with ``Retry-After``). 0 means no limit."""
+    public_metrics: bool = False
+    """Lets everyone read ``/metrics``: callers who administer no graph get sums without names of
+    graphs and tools."""
 
 
 class Auth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[auth]``: credentials of others."""
+
     oauth: OAuth | None = None
+    """Accepts access tokens of an identity provider."""
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[graphs.<id>.budgets]``: limits of one actor; 0 is no limit."""
+    """``[graphs.<id>.budgets]``: limits of one actor with a credential; 0 means no limit."""
 
     in_flight: Annotated[int, msgspec.Meta(ge=0)] = 24
-    """Concurrent calls of an actor with a credential."""
+    """Concurrent calls."""
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
-    """Calls per minute, likewise."""
+    """Calls per minute."""
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
-    """Seconds of SPARQL per minute; the actor ``local`` has no limit."""
+    """Seconds of SPARQL per minute; for every actor but ``local``."""
     branches: Annotated[int, msgspec.Meta(ge=0)] = 200
     """Existing branches that it has created."""
     watches: Annotated[int, msgspec.Meta(ge=0)] = 100
     """Open watches."""
     spool_mb: Annotated[int, msgspec.Meta(ge=0)] = 8192
-    """Bytes on disk of its running uploads and loads."""
+    """MiB of uploads in progress, and of blobs that no commit names yet."""
     blob_mb: Annotated[int, msgspec.Meta(ge=0)] = 100
-    """Size of one blob."""
+    """MiB of one blob."""
     exports: Annotated[int, msgspec.Meta(ge=0)] = 20
-    """Exports that it has on disk, for an actor with a credential."""
+    """Export jobs that it may have on disk."""
     export_mb: Annotated[int, msgspec.Meta(ge=0)] = 4096
-    """Their size together."""
+    """MiB of them together."""
     write_seconds: Annotated[float, msgspec.Meta(ge=0)] = 20
-    """Seconds that one write may block other writers, for an actor with a credential."""
+    """Seconds that one write may make other writers wait."""
     write_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 10
-    """Seconds per minute that its long writes may block other writers."""
+    """Seconds per minute that its long writes may make other writers wait."""
 
 
 class Embeddings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -220,45 +244,61 @@ class Embeddings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     function: str
     """``module:name`` of a function from a list of texts to their vectors."""
     seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = SECONDS
-    """How long one call may take."""
+    """How long one call of it may take."""
 
 
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>]``: one graph; a project without such a table has the graph ``main``."""
+
     app: str = "app.py"
+    """The module that declares types and capabilities."""
     queries: str = "queries"
+    """The folder of stored queries, inside the project."""
     policies: str = "policies"
+    """A folder of Cedar policies for this graph."""
     base_iri: str = ""
+    """An absolute IRI, ``trails://<project>/<id>`` if empty; used when the graph is created, never
+    changed later."""
     idempotency_days: Positive = KEEP_DAYS
-    """How long a retry with the same idempotency key returns the first outcome."""
+    """For how many days a retry with the same idempotency key gets the first outcome."""
     export_hours: Positive = 24
-    """How long the file of an export is kept."""
+    """For how many hours the file of an export job is kept."""
     embeddings: Embeddings | None = None
+    """Makes vectors of texts."""
     mcp: McpSettings = McpSettings()
+    """How MCP clients see the graph."""
     budgets: Budgets = Budgets()
+    """Limits of one actor."""
 
 
 class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[loads]``: how much a file may expand while it is read."""
 
     expanded_mb: Positive = 16_384
+    """The largest file that is loaded, decompressed, in MiB."""
     ratio: Positive = 200
+    """The largest ratio of decompressed to compressed size, beyond the first 64 MiB."""
     blank_lines: Positive = 100_000
+    """Blank lines that a file may have."""
 
     def limits(self) -> LoadLimits:
         return LoadLimits(self.expanded_mb << 20, self.ratio, self.blank_lines)
 
 
 class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[validation]``: exceptions from it."""
+
     allow_bypass: bool = False
+    """Permits ``raw_sparql(skip_validation=True)``."""
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[log]``: how much of the log is kept at hand; 0 is no limit."""
+    """``[log]``: how much of the log is kept at hand; 0 means no limit."""
 
     activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
-    """Older activities are archived."""
+    """Activities that ended longer ago are archived."""
     activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
-    """Above this number, the oldest activities are archived."""
+    """Activities that stay in the log; the oldest beyond that are archived."""
 
     def retention(self) -> Retention:
         return Retention(self.activity_days or None, self.activity_rows or None)
@@ -268,17 +308,31 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[sandbox]``: limits of untrusted SPARQL and RDF."""
 
     seconds: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
+    """How long an untrusted query, update or step of a file may take."""
     memory_mb: Annotated[int, msgspec.Meta(ge=384)] = 1024
+    """Address space of a worker process, in MiB."""
     rows: Positive = 10_000
+    """Rows of a result; more are cut off, and the result says so."""
     result_mb: Positive = 8
+    """Size of a result, in MiB; more is cut off, and the result says so."""
     text_kb: Positive = 64
+    """Length of a query or update, in KiB."""
     depth: Positive = 32
+    """Levels of nesting in a text, and of triples within triples in a result."""
     expansion: Positive = 200
+    """Bytes of statements that an RDF file may make for each of its bytes, beyond the first 64
+    MiB."""
     per_caller: Positive = 2
+    """Queries that one caller may have running; more wait for their turn."""
     patience: Annotated[float, msgspec.Meta(ge=0, le=300)] = 10.0
+    """Seconds that a query waits for its turn."""
     followers: Positive = 2
+    """Queries that may run on one branch or snapshot at once; one more for callers with little
+    recent use."""
     lines: Positive = 8
+    """Branches and snapshots that have live workers."""
     allow_unconfined: bool = False
+    """Runs untrusted text where the system offers no confinement."""
 
     def limits(self, per_minute: float = 0) -> Limits:
         """Return the sandbox's limits, with a caller's time per minute."""
@@ -303,12 +357,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     project: Project
     graphs: dict[str, GraphSettings] = {}
-    validation: Validation = Validation()
-    sandbox: SandboxSettings = SandboxSettings()
-    log: LogSettings = LogSettings()
-    loads: Loads = Loads()
     server: ServerSettings = ServerSettings()
     auth: Auth = Auth()
+    log: LogSettings = LogSettings()
+    loads: Loads = Loads()
+    sandbox: SandboxSettings = SandboxSettings()
+    validation: Validation = Validation()
 
     def base_iri(self, graph: str) -> str:
         """Return the base of a graph's IRIs, used when the graph is created."""

@@ -191,3 +191,6 @@ class ToolList(msgspec.Struct, frozen=True):
     version: str
     """Changes whenever the tools do; encoded lists are cached by it."""
     tools: tuple[Tool, ...]
+    registry: str = ""
+    """The digest of what the actor sees of the registry: the same on every surface, so that a
+    client of several can tell whether two documents come from one registry."""

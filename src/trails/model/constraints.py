@@ -3,7 +3,7 @@ r"""The constraints of a value, and the check of a field that is compiled from t
 ``RULES`` has one row per constraint, read by declarations, JSON Schema, validation, SHACL,
 fast loads, repair and query parameters. To add a constraint, add a row here, an attribute
 to ``PredicateDescriptor`` (``model/types.py``) and an argument to ``predicate()``
-(``authoring/predicates.py``), and list it in ``docs/reference.md``.
+(``authoring/predicates.py``), and list it in ``docs/reference/declarations.md``.
 
 A pattern is written in the ECMA-262 syntax that JSON Schema uses and runs in RE2, in linear
 time. Where the two engines read the same characters differently (``.``, ``\s``, ``\uXXXX``)

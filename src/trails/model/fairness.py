@@ -76,6 +76,18 @@ class FairQueue:
                 del self._waiting[actor]
             return False
 
+    @property
+    def used(self) -> int:
+        """Slots that are taken."""
+        with self._lock:
+            return self._taken.total()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a slot."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
+
     def has_others(self, actor: str) -> bool:
         """Whether another actor is waiting."""
         with self._lock:

@@ -2,7 +2,7 @@
 
 A row says which annotation names the kind, its JSON Schema, which JSON and Python
 values it accepts, its RDF literals, its sort key, and how wrong values are repaired.
-To add a kind, add a row here and list it in ``docs/reference.md``; export its class
+To add a kind, add a row here and list it in ``docs/reference/declarations.md``; export its class
 from ``trails/__init__.py`` if it brings one. Declarations, JSON Schema, validation,
 SHACL, SPARQL parameters, loading, repair and the command line read the row.
 

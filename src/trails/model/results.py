@@ -94,6 +94,15 @@ Status = Literal["ok", "read_only", "behind"]
 """Whether a graph is read-write, read-only, or read-only because it has lost data."""
 
 
+class Health(msgspec.Struct, frozen=True):
+    """How a server is, in words that name nothing of it."""
+
+    status: Status
+    """The worst of all graphs, and ``read_only`` while the disk takes no more."""
+    unready: tuple[str, ...] = ()
+    """What keeps it from doing all of its work: ``graphs``, ``views``, ``disk``."""
+
+
 _ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
     "behind": BehindError,
     "requested": ReadOnlyError,

@@ -136,6 +136,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "Not found",
         "There is no such path, graph, type, node, branch or commit, or you cannot see it.",
     ),
+    "not_ready": ProblemType(
+        "Not ready",
+        "The server can't do all of its work: a graph is not served, a view lags, or the disk "
+        "can't be written. data.checks names which. Send requests to another server meanwhile.",
+    ),
     "policy": ProblemType("Invalid policies", "The access policies can't be read."),
     "precondition_failed": ProblemType(
         "Precondition failed",

@@ -73,7 +73,7 @@ class Card(msgspec.Struct, frozen=True, eq=False):
     version: str
     """The version of the server."""
     registry: str
-    """The digest of the registry that everything here comes from."""
+    """The digest of what the actor sees of the registry."""
     actions: Sequence[CardAction]
     schema: Schema
     """The types that the actor may read."""

@@ -83,6 +83,37 @@ def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
     )
 
 
+class ProjectedTools:
+    """The tools of a registry's capabilities, cached by id and version of their descriptors.
+
+    A tool depends on its descriptor and on the types and shapes that it names. A registry that adds
+    capabilities alone therefore takes over what an earlier one has made, and nothing else does.
+    """
+
+    def __init__(self, registry: Registry, earlier: ProjectedTools | None = None) -> None:
+        self._registry = registry
+        kept = earlier.made if earlier is not None and self._declares_same(earlier) else {}
+        current = {
+            (each.id, each.descriptor.version)
+            for each in (*registry.capabilities.values(), *registry.metas.values())
+        }
+        self.made: dict[tuple[str, str], Tool] = {
+            key: tool for key, tool in kept.items() if key in current
+        }
+
+    def _declares_same(self, earlier: ProjectedTools) -> bool:
+        mine, other = self._registry, earlier._registry
+        return mine.classes == other.classes and mine.shape_classes == other.shape_classes
+
+    def of(self, capability: Capability) -> Tool:
+        """The tool of a capability of this registry."""
+        key = capability.id, capability.descriptor.version
+        found = self.made.get(key)
+        if found is None:
+            found = self.made[key] = project_capability(capability, self._registry)
+        return found
+
+
 def controls_of(capability: Capability) -> tuple[PredicateDescriptor, ...]:
     """The control arguments that are added to a capability's own."""
     if capability.meta is not None:

@@ -8,7 +8,7 @@ the cost of a call does not depend on the number of tools.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,8 @@ from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
 from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
+    ProjectedTools,
     controls_of,
-    project_capability,
     project_query,
     query_controls,
     with_params,
@@ -32,7 +32,7 @@ from trails.projections.tools import (
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
 from trails.request.answers import shape_object, shape_of
-from trails.request.authorize import Authorizer, refuse_scope
+from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
 from trails.request.builtins.queries import exposed, run_stored
@@ -63,10 +63,14 @@ class Catalog:
         service: GraphService,
         options: KernelOptions,
         authority: Authorizer,
+        earlier: Catalog | None = None,
     ) -> None:
+        """``earlier``: the catalog of the registry before, which may have made the same tools."""
         self.registry = registry
         self._authority = authority
-        maker = _Maker(registry, service, options)
+        known = None if earlier is None else earlier.projected
+        self.projected: ProjectedTools = ProjectedTools(registry, known)
+        maker = _Maker(registry, service, options, self.projected)
         self.queries_by_name = maker.queries_by_name
         """Whether stored queries are called by name through two tools, instead of one tool each."""
         made = sorted(maker.entries(), key=lambda entry: entry.tool.name)
@@ -79,11 +83,9 @@ class Catalog:
         """The entry of a name, with dots or with underscores in their place."""
         return self.entries.get(name) or self._portable.get(name)
 
-    def actions(self, actor: Actor) -> list[CardAction]:
-        """The tools that an actor may use, each with what it is made of."""
-        return [
-            CardAction(tool, self.entries[tool.name].source) for tool in self.tools(actor).tools
-        ]
+    def actions(self, tools: ToolList) -> list[CardAction]:
+        """Some tools, each with what it is made of."""
+        return [CardAction(tool, self.entries[tool.name].source) for tool in tools.tools]
 
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of tools that can be called again if the outcome is unknown.
@@ -107,7 +109,21 @@ class Catalog:
             if entry is not None and refuse_scope(actor, entry.tool) is None
         ]
         version = digest_of([self._digest(entry) for entry in shown])
-        return ToolList(version, tuple(entry.tool for entry in shown))
+        tools = tuple(entry.tool for entry in shown)
+        return ToolList(version, tools, self._seen_digest(actor, rights, shown, version))
+
+    def _seen_digest(
+        self, actor: Actor, rights: Rights, shown: Sequence[Entry], version: str
+    ) -> str:
+        """The digest of all that an actor sees of the registry, and of nothing that it does not."""
+        reads = refuse_reading(actor) is None and (
+            rights.unrestricted or rights.passes(rights.gate("Read"))
+        )
+        declared = rights.declared(self.registry)
+        descriptors = [
+            entry.source.descriptor for entry in shown if isinstance(entry.source, Capability)
+        ]
+        return digest_of([version, descriptors, declared.schema.digest if reads else None])[:16]
 
     def _digest(self, entry: Entry) -> str:
         """The digest of a tool as it is shown, which goes into the version of a list."""
@@ -120,8 +136,15 @@ class Catalog:
 class _Maker:
     """Makes the entries of all four kinds."""
 
-    def __init__(self, registry: Registry, service: GraphService, options: KernelOptions) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        service: GraphService,
+        options: KernelOptions,
+        projected: ProjectedTools,
+    ) -> None:
         self._registry = registry
+        self._projected = projected
         self._checks = checks_of(registry)
         self._names = service.graph.names
         self._context = ToolContext(service, options)
@@ -153,7 +176,7 @@ class _Maker:
     def _capability(self, capability: Capability) -> Entry:
         waits = not inspect.iscoroutinefunction(capability.handler)
         return Entry(
-            tool=project_capability(capability, self._registry),
+            tool=self._projected.of(capability),
             kind=activity_kind(capability),
             arguments=self._checks.of_capability(capability),
             controls=_controls(controls_of(capability)),

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
 from trails.engine.graph.activities import CallRecord
@@ -25,6 +26,7 @@ from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
+from trails.model.metrics import GraphMetrics
 from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
 from trails.model.uris import Completions, Content, ResourceList
@@ -95,7 +97,7 @@ class Kernel:
     def card(self, actor: Actor) -> Card:
         """What an actor may call, read and watch, of one snapshot of the registry."""
         catalog, rights = self._pin(), self._authority.rights(actor)
-        schema = NO_TYPES
+        tools, schema = catalog.tools(actor), NO_TYPES
         if refuse_reading(actor) is None:
             main = self._service.graph.main.schema
             schema = main if rights.unrestricted else rights.schema(MAIN)
@@ -104,8 +106,8 @@ class Kernel:
             graph=self._service.graph.name,
             iri=self.transfers.uri,
             version=self._options.version,
-            registry=catalog.registry.digest,
-            actions=catalog.actions(actor),
+            registry=tools.registry,
+            actions=catalog.actions(tools),
             schema=schema,
         )
 
@@ -207,7 +209,7 @@ class Kernel:
         """The catalog of the current registry; a request keeps using it."""
         catalog, registry = self._catalog, self._service.cell.current
         if catalog is None or catalog.registry is not registry:
-            made = Catalog(registry, self._service, self._options, self._authority)
+            made = Catalog(registry, self._service, self._options, self._authority, catalog)
             if made.queries_by_name != (catalog is not None and catalog.queries_by_name):
                 self._log_query_mode(made)
             self._catalog = catalog = made
@@ -294,6 +296,47 @@ class Kernel:
         found = Counter(call.name for call in tuple(self._running))
         others = len(self._admission) - found.total()
         return found + Counter({"reads and transfers": max(0, others)})
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the graph is written to; None if it is not, or has none."""
+        graph = self._service.graph
+        return graph.folder if graph.read_only is None else None
+
+    @property
+    def lacks_disk(self) -> bool:
+        """Whether the graph is read-only because its disk could not be written."""
+        held = self._service.graph.read_only
+        return held is not None and held.cause == "storage"
+
+    def caught_up(self) -> bool:
+        """Whether the views have followed main to its head."""
+        return self._service.graph.caught_up()
+
+    def administers(self, actor: Actor) -> bool:
+        """Whether an actor may see what others do on the graph."""
+        return self._authority.rights(actor).may("Admin", MAIN)
+
+    def measure(self) -> GraphMetrics:
+        """What was counted so far, and what is busy now."""
+        graph = self._service.graph
+        threads, queued = self._threads.load()
+        writers, writers_waiting = graph.writers()
+        subscribers, watched = self._watches.load()
+        return GraphMetrics(
+            graph=graph.name,
+            calls=tuple(graph.activities.calls.counts()),
+            running=len(self._admission),
+            threads=threads,
+            queued=queued,
+            commits=graph.main.head.seq,
+            writers=writers,
+            writers_waiting=writers_waiting,
+            sandbox=self._service.workers(),
+            subscribers=subscribers,
+            watched=watched,
+            activities_waiting=graph.activities.waiting,
+        )
 
     def reserve(self, actor: Actor) -> Reservation | Failure:
         """Admit an actor before its large request is parsed, or refuse it.

@@ -95,6 +95,11 @@ class _Turns:
             self._begin(following)
             return work
 
+    def load(self) -> tuple[int, int]:
+        """How many threads work, and how much work waits for one."""
+        with self._lock:
+            return self._busy, sum(map(len, self._waiting.values()))
+
     def drop(self) -> None:
         """Cancel all queued work."""
         with self._lock:
@@ -135,6 +140,10 @@ class Threads:
             elif dropped is not None:
                 dropped()
             raise
+
+    def load(self) -> tuple[int, int]:
+        """How many threads work, and how much work waits for one."""
+        return self._turns.load()
 
     def close(self) -> None:
         """Wait for running work, cancel queued work, and stop the threads."""

@@ -152,6 +152,10 @@ class Watches:
 
     # --- opening and closing -----------------------------------------------------------
 
+    def load(self) -> tuple[int, int]:
+        """How many watchers there are, and how many URIs they watch."""
+        return len(self._watchers), self._count
+
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
         """Why an actor that may read can't watch a URI, or None."""
         found = self._resolve(actor, uri)

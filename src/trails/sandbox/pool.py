@@ -24,6 +24,7 @@ from trails.errors import BudgetError, LimitError, QueryError, TrailsError, Unav
 from trails.log.storage import full, says_full
 from trails.model.actors import LOCAL
 from trails.model.fairness import FairQueue, Meter
+from trails.model.metrics import SandboxCount, add_workers
 from trails.sandbox.confine import Confinement
 from trails.sandbox.limits import DEFAULTS, MIB, Limits
 from trails.sandbox.processes import DeathError, LateError, WorkerSpawner
@@ -73,6 +74,13 @@ class Sandbox:
     def confinement(self) -> Confinement:
         """How the workers are confined, and what is missing."""
         return self._spawner.confinement
+
+    def count(self) -> SandboxCount:
+        """How many processes do what, of all branches."""
+        with self._lock:
+            groups = list(self._groups.values())
+        turns = SandboxCount(waiting=self._turns.waiting)
+        return add_workers([turns, *(each.count() for each in groups)])
 
     # --- calls ---------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from trails.errors import BusyError, StorageError, TrailsError, UnavailableError
 from trails.log.storage import full, says_full, storage_errors
 from trails.model.fairness import FairQueue
 from trails.model.history import Position
+from trails.model.metrics import SandboxCount
 from trails.sandbox.limits import MIB, Limits
 from trails.sandbox.processes import DeathError, LateError, WorkerHandle, WorkerSpawner
 from trails.sandbox.scratch import Scratch, clone, protect, size
@@ -167,6 +168,13 @@ class WorkerGroup:
         self._base_position = Position(0, "")
         self.users = 0
         """Calls in progress; the pool counts them."""
+
+    def count(self) -> SandboxCount:
+        """How many of its processes do what."""
+        with self._free:
+            return SandboxCount(
+                self._running, len(self._idle), self._starting, self._places.waiting
+            )
 
     @contextlib.contextmanager
     def borrow(

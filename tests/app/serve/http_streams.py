@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import h11
 import httptools
-from uvicorn.server import ServerState
 
 from trails.app.serve.http.connections import BoundedProtocol, Clock
+from trails.app.serve.http.exchanges import CountingState
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.relay.links import Listener
@@ -455,7 +455,7 @@ class Ours:
         self.transport = FakeTransport(self._sock)
         protocol = BoundedProtocol(
             app or self._app,
-            ServerState(),
+            CountingState(),
             self._limits,
             self._listener,
             lambda _: None,

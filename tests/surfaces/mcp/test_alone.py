@@ -37,14 +37,14 @@ def test_one_package_imports_the_sdk():
 
 
 def test_the_surface_needs_nothing_but_values():
-    """It imports the model and errors of Trails, and no engine, log, registry or kernel."""
+    """It imports model, projections and errors of Trails, and no engine, log or kernel."""
     code = (
         "import sys, trails.surfaces.mcp.http, trails.surfaces.mcp.streams;"
         "print(*sorted(n for n in sys.modules if n.startswith('trails.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     used = {name.split(".")[1] for name in done.stdout.split()}
-    assert used <= {"model", "errors", "surfaces", "authoring", "registry"}
+    assert used <= {"model", "errors", "surfaces", "authoring", "registry", "projections"}
 
 
 def test_a_few_lines_are_a_backend():

@@ -7,13 +7,12 @@ import re
 import threading
 
 import pytest
-from tests.test_docs import error_classes
+from tests.docs.reference_tables import ERRORS
 
 from trails.errors import ValidationError
 from trails.model.results import Failure
 from trails.projections.problems import PROBLEMS, parse_problem, project_problem
 from trails.surfaces.rest.replies import BY_CODE, BY_KIND, status_of
-from trails.surfaces.rest.routes import build_routes
 
 
 def note(key, **more):
@@ -382,7 +381,7 @@ def test_methods_that_are_not_work_tell_what_is(client):
 
 def test_every_code_is_explained(client):
     """Those of the error tree and of both tables; one of an application is not."""
-    raised = {each.code for each in error_classes()} - {"trails_error"}
+    raised = {each.code for each in ERRORS}
     here = {"settings", "install", "unreachable"}  # never sent by a server
     sent = raised - here | set(BY_CODE) | (set(BY_KIND) - {"semantic"})
     assert sent - PROBLEMS.keys() == set()
@@ -421,13 +420,3 @@ def test_failures_have_the_statuses_of_the_table():
     assert status_of(Failure("semantic", "unheard_of", "")) == 400
     assert status_of(Failure("internal", "internal", "")) == 500
     assert status_of(Failure("internal", "storage_full", "")) == 503
-
-
-def test_the_reference_names_every_route():
-    """With its methods, and no route that does not exist."""
-    from tests.test_docs import section
-
-    text = section("REST")
-    for route in build_routes({}):
-        path = route.path.removeprefix("/graphs/{graph}") or "/"
-        assert f"`{path}`" in text, path

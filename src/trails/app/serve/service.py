@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from trails import __version__
 from trails.app.app import App
 from trails.app.kernels import ServedGraphs
 from trails.app.memory import trim_memory, without_gc
@@ -34,6 +35,7 @@ from trails.identity.oauth.challenges import Challenges
 from trails.model.actors import Secret
 from trails.model.texts import count
 from trails.request.authenticate import Authenticator
+from trails.request.monitor import Traffic
 
 _GRACE: Final = 1.0
 """Seconds that calls in threads get after the shutdown."""
@@ -231,7 +233,9 @@ class _Http:
             judge=self._app.policies.server(),
             operator=OperatorInterface(self._app),
         )
-        main = interface.listener
+        main, monitor = interface.listener, interface.monitor
+        monitor.project, monitor.version = settings.project.name, __version__
+        monitor.public = settings.server.public_metrics
         ports = [Port(each, main, listening.tls) for each in listening.ports]
         async with interface.run() as asgi:
             server = HttpServer(
@@ -240,6 +244,8 @@ class _Http:
                 limits_of_process(),
                 grace=settings.server.drain_seconds + _MARGIN,
             )
+            state = server.server_state
+            monitor.traffic = Traffic(state.connections, state.responses)
             serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
             ending = asyncio.create_task(self.ending.wait())
             self._ready.set()

@@ -35,6 +35,7 @@ from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest
+from trails.request.answers import failure_of
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Route
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
@@ -108,7 +109,11 @@ class LocalGraphClient:
         The operator's files are read in place and in this thread, so the load can be interrupted.
         """
         if self._actor == OPERATOR:
-            return LoadedData.of(self._app.load(request, graph=self.graph, progress=progress))
+            try:
+                done = self._app.load(request, graph=self.graph, progress=progress)
+            except ValidationError as error:
+                raise error_of(failure_of(error, "graph_load")) from None
+            return LoadedData.of(done)
         sent = Upload(request)
         given = {name: value for name, value in sent.arguments.items() if value is not None}
         blocks = _each(sent.blocks(progress))

@@ -27,6 +27,7 @@ from trails.log.protocol import Log
 from trails.model.actors import Actor
 from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import uuid7
+from trails.model.metrics import CallCounter
 from trails.model.origins import ORIGIN
 from trails.model.upkeep import KEEP_ALL, Finding, Retention
 
@@ -336,6 +337,8 @@ class Activities:
         kept: bool = True,
     ) -> None:
         """``kept``: whether the log can be written; where it can't, nothing is recorded."""
+        self.calls = CallCounter()
+        """Counts the calls that have ended, kept or not."""
         self._log = log
         self._kept = kept
         self._retention = retention
@@ -358,10 +361,12 @@ class Activities:
         if call.ended:
             return
         call.ended = True
+        now = time_ns()
+        self.calls.add(call.name, call.origin.surface, outcome, now - call.started)
         if not self._kept:
             return
         waiting = self._waiting
-        waiting.append((call, time_ns(), outcome, detail))
+        waiting.append((call, now, outcome, detail))
         if call.committed or len(waiting) > _MOST or self._closed:
             try:
                 self.flush()
@@ -407,13 +412,19 @@ class Activities:
         """
         if call.ended:
             return
-        if not self._kept:
-            call.ended = True
-            return
-        kind = RefusalKind(call.actor, answered, call.name, about)
-        if self._refusals.take(kind, call.kind, outcome, detail, call.started, time_ns()):
-            self.end(call, outcome, detail)
+        now = time_ns()
+        if self._kept:
+            kind = RefusalKind(call.actor, answered, call.name, about)
+            if self._refusals.take(kind, call.kind, outcome, detail, call.started, now):
+                self.end(call, outcome, detail)
+                return
         call.ended = True
+        self.calls.add(call.name, call.origin.surface, outcome, now - call.started)
+
+    @property
+    def waiting(self) -> int:
+        """How many are not written yet."""
+        return len(self._waiting) + len(self._summed)
 
     def flush(self) -> None:
         """Write everything that waits."""

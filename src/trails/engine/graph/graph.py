@@ -320,6 +320,10 @@ class Graph:
 
     # --- one writer at a time ------------------------------------------------------
 
+    def writers(self) -> tuple[int, int]:
+        """How many write, none or one, and how many wait for that."""
+        return self._writers.used, self._writers.waiting
+
     @contextmanager
     def writing(self, actor: str = NO_ACTOR, timeout: float = 60.0) -> Iterator[None]:
         """Hold the writer's lock; the actors who wait for it take turns."""
@@ -372,6 +376,16 @@ class Graph:
                 view.follow(checkout, head)
         for checkout, head in heads.items():
             self._show(checkout, head)
+
+    def caught_up(self) -> bool:
+        """Whether every view has reached the head of main; a commit under way is not waited for."""
+        for _ in range(2):  # a commit may have ended between two of these questions
+            head = self.log_head(MAIN).seq
+            found = [view.position(self.main) for view in self.views]
+            lags = any(head > (0 if each is None else each.seq) for each in found)
+            if not lags or self._writers.used:
+                return True
+        return False
 
     def _forget_deleted(self) -> None:
         """Drop branches of which the log knows nothing any more."""

@@ -38,6 +38,7 @@ from trails.model.actors import checked_actor
 from trails.model.capabilities import Action, StoredQuery
 from trails.model.iris import Names
 from trails.model.kinds import Iri
+from trails.model.metrics import SandboxCount
 from trails.model.nodes import split_handle
 from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import significant, tokenize
@@ -120,6 +121,10 @@ class GraphService:
         if self._untrusted is None:
             self._untrusted = Untrusted(self.graph, self._make_sandbox())
         return self._untrusted
+
+    def workers(self) -> SandboxCount:
+        """How many processes of the sandbox do what; none is started for that."""
+        return SandboxCount() if self._untrusted is None else self._untrusted.sandbox.count()
 
     def context(
         self,

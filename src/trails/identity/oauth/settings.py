@@ -35,24 +35,35 @@ _SOURCES: Final = ("jwks_file", "jwks_url", "jwks")
 
 
 class OAuth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[auth.oauth]``."""
+    """``[auth.oauth]``: an identity provider whose access tokens are accepted."""
 
     issuer: str
+    """The issuer whose access tokens are accepted."""
     audience: str
+    """The audience that they must have."""
     jwks_file: str = ""
+    """A file with the issuer's keys. Exactly one of ``jwks_file``, ``jwks_url`` and ``jwks`` is
+    given."""
     jwks_url: str = ""
+    """Where to fetch the keys."""
     jwks: str = ""
-    """The key set itself, as JSON. Exactly one of the three sources is given."""
+    """The key set itself, as JSON."""
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    """Accepted signature algorithms; asymmetric ones only."""
     token_types: tuple[str, ...] = ("at+jwt",)
-    """Allowed values of the ``typ`` header; an empty one allows tokens without it."""
+    """Accepted values of ``typ``; ``"JWT"`` and ``""`` (none) for issuers that do not mark access
+    tokens."""
     leeway: Annotated[int, msgspec.Meta(ge=0, le=30)] = 10
-    """Seconds of clock difference to tolerate."""
+    """Seconds that clocks may differ."""
     actor_claim: str = "sub"
+    """The claim that names the actor."""
     groups_claim: str = "groups"
+    """The claim that lists its groups."""
     scopes_claim: str = "scope"
+    """The claim that lists its scopes."""
     scopes: dict[str, str] = {}
-    """Maps the issuer's scope names to ours; equal names need no entry."""
+    """The issuer's name of a scope → ``runtime``, ``builder`` or ``dev``; equal names need no
+    entry."""
     advertise: bool = False
     """Whether clients can discover where to get a token (RFC 9728)."""
     resource: str = ""

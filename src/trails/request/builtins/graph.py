@@ -127,8 +127,8 @@ GRAPH_SNAPSHOT: Final = Builtin(
     name="graph_snapshot",
     title="Graph snapshot",
     description=(
-        "Get an overview: how many instances of each type (with its subtypes), which commit the "
-        "branch is at (for expected_head), and the digest of the schema. Use it first."
+        "Get an overview: how many instances of each type (with its subtypes), the head "
+        "of the branch (for expected_head), and the digest of the schema. Use it first."
     ),
     fields=(field("after", "Only those after this one.", max_length=100),),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
@@ -150,8 +150,8 @@ GRAPH_HEALTH: Final = Builtin(
     name="graph_health",
     title="Graph health",
     description=(
-        "Check whether this graph serves requests. Returns status (ok, read_only, or behind if "
-        "the log has lost data), names, version, and head of main."
+        "Check this graph: status (ok, read_only, or behind if the log lost data), version, "
+        "head of main."
     ),
     result=HealthResult,
     hints=READER,

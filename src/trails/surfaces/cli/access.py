@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
     """Add them to the command line."""
-    policy = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    policy = typer.Typer(no_args_is_help=True)
     cli.add_typer(policy, name="policy", help="Check, test and explain access policies.")
 
     @policy.command(epilog="Example: trails policy check")
@@ -78,9 +78,9 @@ def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
         project: ProjectOption = Path(),
         as_json: JsonOption = False,
     ) -> None:
-        r"""Run the test cases of a file and compare each decision with the expected one.
+        """Run the test cases of a file and compare each decision with the expected one.
 
-        Each case is a table \[\[case]] with actor, groups, scopes, action, resource, branch,
+        Each case is a table [[case]] with actor, groups, scopes, action, resource, branch,
         target, and expect = "allow" or "deny".
         """
         with Reporting(as_json=as_json) as report:
@@ -265,7 +265,7 @@ ExpiresOption = Annotated[
 
 def add_token_commands(cli: typer.Typer, tokens: Tokens) -> None:
     """Add them to the command line."""
-    token = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    token = typer.Typer(no_args_is_help=True)
     cli.add_typer(token, name="token", help="Create, list and revoke access tokens.")
 
     @token.command(epilog="Example: trails token new --actor planner --group agents --expires 30d")

@@ -1,27 +1,22 @@
 """The ``trails`` command, assembled from the modules of this package.
 
-A built-in that declares a command which no module writes by hand gets one made from its fields:
-required ones are arguments, the others options, and the result is printed as by ``trails call``.
+A command imports its own module only. A built-in that declares a command which no module writes
+by hand gets one made from its fields: required ones are arguments, the others options, and the
+result is printed as by ``trails call``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from inspect import Parameter, Signature
-from typing import Annotated, Any, Final
+from io import StringIO
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 from typer.models import CommandInfo, TyperInfo
 
-from trails.model.types import PredicateDescriptor
-from trails.request.builtins import OPERATIONS
-from trails.request.builtins.declare import Builtin
-from trails.surfaces.cli.access import add_policy_commands, add_token_commands
-from trails.surfaces.cli.blobs import add_blob_commands
-from trails.surfaces.cli.calls import add_call_commands, read_arguments
-from trails.surfaces.cli.files import add_file_commands
-from trails.surfaces.cli.history import add_branch_commands, add_commit_commands
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import (
     FolderOption,
@@ -31,66 +26,73 @@ from trails.surfaces.cli.options import (
     build_root,
     open_session,
 )
-from trails.surfaces.cli.project import (
-    add_backup_commands,
-    add_project_commands,
-    add_recover_command,
-    add_upkeep_commands,
-)
-from trails.surfaces.cli.provenance import add_provenance_commands
-from trails.surfaces.cli.queries import add_mutate_command, add_query_commands
-from trails.surfaces.cli.reading import add_reading_commands
-from trails.surfaces.cli.searching import add_search_command
-from trails.surfaces.cli.serving import add_client_commands, add_serve_command
-from trails.surfaces.cli.values import show_result
+from trails.surfaces.cli.plain import INTERRUPTED, USAGE, visible
+from trails.surfaces.cli.reporting import print_json
+from trails.surfaces.cli.shell.arguments import read_plainly
+from trails.surfaces.cli.shell.catalog import LISTED
+
+if TYPE_CHECKING:  # the table of built-ins imports the engine
+    from trails.model.types import PredicateDescriptor
+    from trails.request.builtins.declare import Builtin
 
 
-def build_cli(operations: Operations, version: str) -> typer.Typer:
-    """The ``trails`` command on top of some operations."""
-    cli = build_root(version)
-    add_project_commands(cli, operations)
-    add_serve_command(cli, operations)
-    add_query_commands(cli, operations)
-    add_search_command(cli, operations)
-    add_reading_commands(cli, operations)
-    add_call_commands(cli, operations)
-    add_mutate_command(cli, operations)
-    add_file_commands(cli, operations)
-    add_blob_commands(cli, operations)
-    add_branch_commands(cli, operations)
-    add_commit_commands(cli, operations)
-    add_provenance_commands(cli, operations)
-    add_upkeep_commands(cli, operations)
-    add_backup_commands(cli, operations)
-    add_recover_command(cli, operations)
-    add_client_commands(cli, operations)
-    add_token_commands(cli, operations)
-    add_policy_commands(cli, operations)
+def build_cli(operations: Operations) -> typer.Typer:
+    """Build ``trails`` with all of its commands."""
+    from trails.request.builtins import OPERATIONS  # noqa: PLC0415
+
+    cli = build_root()
+    for adder in dict.fromkeys((each.module, each.adder) for each in LISTED.values()):
+        _add(cli, operations, *adder)
     add_declared_commands(cli, operations, OPERATIONS)
-    _add_headings(cli)
     return cli
 
 
-_HEADINGS: Final = {
-    "Set up": ("new", "serve", "mcp", "doctor"),
-    "Read": ("search", "get", "read", "query", "queries", "export"),
-    "Change": ("tools", "call", "mutate", "load"),
-    "History": ("diff", "blame", "prov", "branch", "commit"),
-    "Maintain": ("verify", "backup", "restore", "recover", "cleanup", "optimize"),
-    "Access": ("token", "policy"),
-}
+def run_command(operations: Operations, arguments: Sequence[str]) -> int:
+    """Run one command and return its exit code; only what it needs is imported."""
+    command = typer.main.get_command(_build(operations, arguments))
+    read_plainly(command)
+    try:
+        # Without its standalone mode, Typer returns the exit code.
+        return int(command.main(list(arguments), "trails", standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        _refuse(error, as_json="--json" in arguments)
+        return USAGE
+    except typer.Abort:
+        return INTERRUPTED
 
 
-def _add_headings(cli: typer.Typer) -> None:
-    """Group the commands in ``trails --help``."""
-    order = {name: heading for heading, names in _HEADINGS.items() for name in names}
-    names = list(order)
-    every: list[CommandInfo | TyperInfo] = [*cli.registered_commands, *cli.registered_groups]
-    for each in every:
-        each.rich_help_panel = order.get(_name(each), "Other")
-    cli.registered_commands.sort(
-        key=lambda each: names.index(_name(each)) if _name(each) in order else len(names)
-    )
+def _build(operations: Operations, arguments: Sequence[str]) -> typer.Typer:
+    listed = LISTED.get(arguments[0])
+    if listed is not None:
+        cli = build_root()
+        _add(cli, operations, listed.module, listed.adder)
+        if _has(cli, arguments):
+            return cli
+    return build_cli(operations)
+
+
+def _refuse(error: typer.TyperException, *, as_json: bool) -> None:
+    """Report arguments that a command does not take."""
+    if as_json:
+        print_json({"error": {"code": "usage", "message": error.format_message()}})
+        return
+    text = StringIO()
+    error.show(text)  # type: ignore[attr-defined]  # of its subclass that is not public
+    sys.stderr.write(visible(text.getvalue()))
+
+
+def _has(cli: typer.Typer, arguments: Sequence[str]) -> bool:
+    """Whether a command is there already: built-ins may declare more commands of its group."""
+    for each in cli.registered_groups:
+        if each.name == arguments[0] and each.typer_instance is not None:
+            known = map(_name, each.typer_instance.registered_commands)
+            return len(arguments) > 1 and arguments[1] in known
+    return True
+
+
+def _add(cli: typer.Typer, operations: Operations, module: str, adder: str) -> None:
+    found = import_module(f"trails.surfaces.cli.{module}")
+    getattr(found, adder)(cli, operations)
 
 
 def add_declared_commands(
@@ -103,15 +105,16 @@ def add_declared_commands(
         *group, name = each.command.split()
         parent = _group(cli, group[0]) if group else cli
         if name not in map(_name, parent.registered_commands):
-            text = escape(f"{each.title}.\n\n{each.description}")
-            parent.command(name, help=text)(_make_command(each, operations))
+            parent.command(name, help=f"{each.title}.\n\n{each.description}")(
+                _make_command(each, operations)
+            )
 
 
 def _group(cli: typer.Typer, name: str) -> typer.Typer:
     for each in cli.registered_groups:
         if each.name == name and each.typer_instance is not None:
             return each.typer_instance
-    made = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    made = typer.Typer(no_args_is_help=True)
     cli.add_typer(made, name=name)
     return made
 
@@ -123,6 +126,9 @@ def _name(command: CommandInfo | TyperInfo) -> str:
 def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., None]:
     # A parameter can't have the name of a keyword, and ``from`` is one.
     fields = {f"given_{each.name}": each for each in (*builtin.fields, *builtin.controls)}
+
+    from trails.surfaces.cli.calls import read_arguments  # noqa: PLC0415
+    from trails.surfaces.cli.values import show_result  # noqa: PLC0415
 
     def command(**given: Any) -> None:  # noqa: ANN401 - Typer passes what the signature says
         place = (given["project"], given["server"], given["graph"])
@@ -143,7 +149,7 @@ def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., Non
 
 
 def _parameter(name: str, field: PredicateDescriptor) -> Parameter:
-    text = escape(field.description)
+    text = field.description
     if field.required:
         argument = typer.Argument(help=text, metavar=field.name.upper())
         return _keyword(name, Annotated[str, argument], Parameter.empty)

@@ -201,7 +201,7 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the branch.")]
 
 def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-    branch = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    branch = typer.Typer(no_args_is_help=True)
     cli.add_typer(branch, name="branch", help="List, create, delete and merge branches.")
 
     @branch.command("list", epilog="Example: trails branch list")
@@ -333,7 +333,7 @@ ChangesOption = Annotated[
 
 def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-    commit = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    commit = typer.Typer(no_args_is_help=True)
     cli.add_typer(commit, name="commit", help="List and show commits.")
 
     @commit.command("list", epilog="Example: trails commit list --node Task/42 --limit 5")

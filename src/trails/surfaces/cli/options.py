@@ -13,6 +13,7 @@ import typer
 from trails.errors import QueryError
 from trails.surfaces.cli.operations import Operations, ProjectLocation, Session
 from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.shell.catalog import SUMMARY
 
 SERVER_VARIABLE: Final = "TRAILS_SERVER"
 
@@ -85,27 +86,15 @@ def open_session(
         yield report, session
 
 
-def build_root(version: str) -> typer.Typer:
-    """Build the root command with ``--version``."""
+def build_root() -> typer.Typer:
+    """Build ``trails`` without commands; ``shell.catalog`` prints its help."""
     cli = typer.Typer(
         name="trails",
-        help="A knowledge graph that agents can operate and author, safely.",
+        help=SUMMARY,
         no_args_is_help=True,
         add_completion=False,
-        rich_markup_mode="rich",
+        rich_markup_mode=None,  # help and errors quote what people typed, which is not markup
         pretty_exceptions_enable=False,
     )
-
-    @cli.callback(invoke_without_command=True)
-    def root(
-        *,
-        show_version: Annotated[
-            bool,
-            typer.Option("--version", help="Print the version and exit.", is_eager=True),
-        ] = False,
-    ) -> None:
-        if show_version:
-            print(f"trails {version}")  # noqa: T201 - this is the command's output
-            raise typer.Exit
-
+    cli.callback()(lambda: None)  # with one command only, it would be that command
     return cli

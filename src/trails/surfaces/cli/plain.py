@@ -6,6 +6,8 @@ import re
 import sys
 from typing import Final
 
+USAGE: Final = 2
+"""The exit code of a command that was not understood, or failed."""
 INTERRUPTED: Final = 130
 """The exit code of a command that was interrupted."""
 

@@ -104,7 +104,7 @@ class _CreateByDefault(TyperGroup):
 
 def add_backup_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-    backup = typer.Typer(cls=_CreateByDefault, no_args_is_help=True, rich_markup_mode="rich")
+    backup = typer.Typer(cls=_CreateByDefault, no_args_is_help=True)
     cli.add_typer(
         backup,
         name="backup",

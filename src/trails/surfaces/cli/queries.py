@@ -256,7 +256,7 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             Path | None,
             typer.Option(
                 "--operations",
-                help='Typed operations: \\[{"op": "create", "type": …, "data": {…}}, …]; '
+                help='Typed operations: [{"op": "create", "type": …, "data": {…}}, …]; '
                 "- is standard input.",
                 metavar="FILE.json",
             ),

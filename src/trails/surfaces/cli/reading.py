@@ -45,7 +45,7 @@ _CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next mat
 NearOption = Annotated[
     str | None,
     typer.Option(
-        help="Only the nearest by a Vector field: to a text, to [numbers], or to those in @FILE.",
+        help="Only the nearest by a Vector field: to a text, to \\[numbers], or to those in @FILE.",
         metavar="FIELD=TEXT",
     ),
 ]

@@ -107,7 +107,7 @@ ScopeOption = Annotated[
 
 def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-    mcp = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    mcp = typer.Typer(no_args_is_help=True)
     cli.add_typer(mcp, name="mcp", help="Add this project to MCP clients, or remove it.")
 
     @mcp.command(epilog="Example: trails mcp install claude-code")

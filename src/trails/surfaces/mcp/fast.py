@@ -280,7 +280,7 @@ class FastPath:
         self._validation = validation
         self._envelopes = Envelopes()
         self._splices = {revision: Splices(server, revision) for revision in LEGACY | MODERN}
-        self._lists: BoundedCache[tuple[str, str], bytes] = BoundedCache(_MAX_LISTS)
+        self._lists: BoundedCache[tuple[str, str, str], bytes] = BoundedCache(_MAX_LISTS)
         self._mirrored: BoundedCache[str, tuple[Mapping[str, object], bool]] = BoundedCache(
             _MAX_TOOLS
         )
@@ -330,8 +330,8 @@ class FastPath:
         return FastResponse(status, encode(message), lacking_scope(message))
 
     def _list(self, revision: str, tools: ToolList) -> bytes:
-        """The encoded list of tools, cached by version and revision."""
-        key = (tools.version, revision)
+        """The encoded list of tools, cached by what it shows and the revision."""
+        key = (tools.version, tools.registry, revision)
         encoded = self._lists.get(key)
         if encoded is None:
             shaped = shape(self._server, "tools/list", revision, list_tools(tools))

@@ -15,14 +15,19 @@ from mcp.server.lowlevel import Server
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.methods import serialize_server_result
 
-from trails.model.capabilities import Hints, Tool, ToolList
+from trails.model.capabilities import ToolList
 from trails.model.uris import Completions, Content, ListedResource, ResourceList, ResourceTemplate
-from trails.surfaces.mcp.wire import ALIAS, MODERN, TOOL_META, Json, encode, plain
+from trails.projections.mcp_tools import REGISTRY_META, TOOL_META, project_mcp_tool
+from trails.surfaces.mcp.wire import ALIAS, MODERN, Json, encode
 
 
 def list_tools(tools: ToolList) -> Json:
     """The result of ``tools/list``."""
-    return {"tools": [_tool(tool) for tool in tools.tools], "resultType": "complete"}
+    return {
+        "tools": [project_mcp_tool(tool) for tool in tools.tools],
+        "resultType": "complete",
+        "_meta": {REGISTRY_META: tools.registry},
+    }
 
 
 def add_alias(result: Json) -> None:
@@ -69,57 +74,6 @@ def show_completions(completions: Completions) -> Json:
     if completions.total is not None:
         completion["total"] = completions.total
     return {"completion": completion, "resultType": "complete"}
-
-
-def _tool(tool: Tool) -> Json:
-    shown: Json = {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": plain(tool.input_schema),
-        "annotations": _annotations(tool.hints),
-        "_meta": {TOOL_META: _kind(tool)},
-    }
-    if not _repeats(tool.name, tool.title):
-        shown["title"] = tool.title
-    if tool.output_schema is not None:
-        shown["outputSchema"] = plain(tool.output_schema)
-    return shown
-
-
-_SMALL: Final = frozenset({"a", "an", "the"})
-_STEM: Final = 5
-
-
-def _repeats(name: str, title: str) -> bool:
-    """Whether a title only has the words of the name, like "Create a branch" of branch_create."""
-    words = (each[:_STEM] for each in title.lower().split() if each not in _SMALL)
-    return all(each in name for each in words)
-
-
-def _annotations(hints: Hints) -> Json:
-    """The hints that mean something: only a change can be destructive or idempotent."""
-    shown = {"readOnlyHint": hints.read_only, "openWorldHint": hints.open_world}
-    if hints.read_only:
-        return shown
-    return {
-        **shown,
-        "destructiveHint": hints.destructive,
-        "idempotentHint": hints.idempotent,
-    }
-
-
-def _kind(tool: Tool) -> Json:
-    """The metadata of a tool: whether it is about data or about the application."""
-    if tool.meta is None:
-        return {"kind": tool.kind}
-    meta = tool.meta
-    return {
-        "kind": tool.kind,
-        "scope": meta.scope,
-        "namespace": meta.namespace,
-        "op": meta.op,
-        "idempotent": tool.hints.idempotent,
-    }
 
 
 def _resource(resource: ListedResource) -> Json:

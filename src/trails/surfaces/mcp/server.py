@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from trails.model.actors import Actor
 from trails.model.origins import TRACEPARENT, adopt_trace
 from trails.model.results import Failure, Outcome
+from trails.projections.mcp_tools import REGISTRY_META
 from trails.surfaces.mcp.backend import McpBackend
 from trails.surfaces.mcp.failures import ErrorResult, conceal, map_failure
 from trails.surfaces.mcp.results import (
@@ -166,8 +167,10 @@ class MessageGuard:
         try:
             result = await call_next(ctx)
             if ctx.method in _GREETINGS:
-                instructions = self._backend.instructions(self._actor_of(ctx))
-                result = _introduce(result, instructions)
+                actor = self._actor_of(ctx)
+                # The digest first: instructions may be newer than it, never older.
+                registry = self._backend.tools(actor).registry
+                result = _introduce(result, self._backend.instructions(actor), registry)
             if ctx.method == "tools/list" and isinstance(result, dict):
                 add_alias(result)
         except MCPError:
@@ -179,11 +182,15 @@ class MessageGuard:
         return result
 
 
-def _introduce(result: HandlerResult, instructions: str) -> HandlerResult:
-    """Add the caller's instructions to a result."""
+def _introduce(result: HandlerResult, instructions: str, registry: str) -> HandlerResult:
+    """Add the caller's instructions, and the digest of its registry, to a result."""
+    meta = {REGISTRY_META: registry}
     if isinstance(result, BaseModel):
-        return result.model_copy(update={"instructions": instructions})
-    return result if result is None else {**result, "instructions": instructions}
+        meta = {**(getattr(result, "meta", None) or {}), **meta}
+        return result.model_copy(update={"instructions": instructions, "meta": meta})
+    if result is None:
+        return None
+    return {**result, "instructions": instructions, "_meta": {**result.get("_meta", {}), **meta}}
 
 
 def error_of(failure: Failure, context: Context) -> MCPError:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import msgspec
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from trails.projections.mcp_tools import PREFIX
 
 Json = dict[str, Any]
 """An object of a message."""
@@ -24,8 +25,6 @@ MODERN: Final = frozenset(MODERN_PROTOCOL_VERSIONS)
 DEFAULT_REVISION: Final = DEFAULT_NEGOTIATED_VERSION
 """The revision of requests without a version header."""
 
-PREFIX: Final = "dev.trails/"
-TOOL_META: Final = PREFIX + "tool"
 ERROR_META: Final = PREFIX + "error"
 ALIAS: Final = "trails"
 """The top-level key of a tool that repeats what is under ``TOOL_META``."""
@@ -39,8 +38,3 @@ def error_message(id_: object, code: int, message: str, data: object = None) -> 
     if data is not None:
         error["data"] = data
     return {"jsonrpc": "2.0", "id": id_, "error": error}
-
-
-def plain(mapping: Mapping[str, object]) -> Json:
-    """A mapping as a dictionary, which the SDK's models require."""
-    return dict(mapping)

@@ -15,10 +15,11 @@ import msgspec
 
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
-from trails.model.results import Failure, Outcome, Status
+from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.projections.thing_description import Card
 from trails.request.builtins.sparql import Choose, SparqlReply
+from trails.request.monitor import MonitoredGraph
 from trails.request.resources.representations import PLAIN, RecordForm
 
 
@@ -91,12 +92,8 @@ class ServedFile(Protocol):
         """The bytes from a start up to an end, in blocks."""
 
 
-class RestBackend(Protocol):
+class RestBackend(MonitoredGraph, Protocol):
     """One graph. Every method is called on the event loop and raises nothing but cancellation."""
-
-    @property
-    def status(self) -> Status:
-        """Whether the graph is written and read, or only read."""
 
     @property
     def transfers(self) -> TransferBackend:

@@ -19,7 +19,7 @@ from trails.projections.thing_description import (
     project_card,
     project_directory,
 )
-from trails.surfaces.rest.routing import Graphs, Lists, RestCall, actor_of
+from trails.surfaces.rest.routing import REGISTRY, Graphs, Lists, RestCall, actor_of
 
 _OPEN: Final = Security()
 _CARDS: Final = LRUCache[tuple[object, ...], bytes](64)
@@ -30,10 +30,9 @@ async def card(call: RestCall) -> Response:
     """The Thing Description of a graph, as far as the caller sees it."""
     found, request = call.backend.card(call.actor), call.request
     base, security = f"{_origin(request)}/graphs/{call.part('graph')}/", _security(request)
-    tools = call.backend.tools(call.actor).version
-    key = found.iri, found.registry, tools, found.schema.digest, found.graph, base, security
+    key = found.iri, found.registry, found.schema.digest, found.graph, base, security
     body = _CARDS.get(key, lambda: _encode(found, base, security))
-    return Response(body, media_type=MEDIA_TYPE)
+    return Response(body, headers={REGISTRY: found.registry}, media_type=MEDIA_TYPE)
 
 
 def _encode(found: Card, base: str, security: Security) -> bytes:

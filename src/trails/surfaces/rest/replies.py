@@ -53,6 +53,7 @@ BY_CODE: Final[dict[str, int]] = {
     "behind": 503,
     "unwritable": 503,
     "locked": 503,
+    "not_ready": 503,
     "corruption": 503,
 }
 """Of semantic failures, and of a disk that refuses; any other code is a request that can't be

@@ -30,6 +30,7 @@ from trails.model.uris import Content
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
+from trails.request.monitor import Monitor
 from trails.request.resources.representations import RecordForm, RecordFormat
 from trails.surfaces.rest import cards
 from trails.surfaces.rest.backend import (
@@ -58,10 +59,12 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
+    REGISTRY,
     Graphs,
     Handler,
     Lists,
@@ -177,8 +180,9 @@ def path_parameters(path: str) -> list[str]:
 
 async def list_capabilities(call: RestCall) -> Response:
     """Everything that this caller can invoke, with schemas."""
-    tools = call.backend.tools(call.actor).tools
-    return Response(msgspec.json.encode({"capabilities": tools}), media_type=JSON)
+    found = call.backend.tools(call.actor)
+    body = msgspec.json.encode({"capabilities": found.tools, "registry": found.registry})
+    return Response(body, headers={REGISTRY: found.registry}, media_type=JSON)
 
 
 async def invoke(call: RestCall) -> Response:
@@ -414,7 +418,9 @@ def read_range(header: str, size: int) -> tuple[int, int] | None:
     return int(first), end
 
 
-def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRoute]:
+def build_routes(
+    graphs: Graphs, lists: Lists = visible_to_all, monitor: Monitor | None = None
+) -> list[BaseRoute]:
     """All routes; ``lists`` decides who may list the graphs."""
 
     def at(path: str, **handlers: Handler) -> SegmentRoute:
@@ -422,7 +428,7 @@ def build_routes(graphs: Graphs, lists: Lists = visible_to_all) -> list[BaseRout
 
     declared = operation_routes(OPERATIONS)
     return [
-        SegmentRoute("/healthz", Methods({"GET": _health(graphs)})),
+        *health_routes(monitor or Monitor(graphs)),
         SegmentRoute(ERRORS_PATH, Methods({"GET": _explain_errors})),
         SegmentRoute(f"{ERRORS_PATH}/{{code}}", Methods({"GET": _explain_errors})),
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
@@ -468,26 +474,6 @@ def _matched(template: str, path: str) -> dict[str, str]:
     return {} if found is None else found.groupdict()
 
 
-def _health(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
-    """The worst status of any graph; a log that has lost data is not healthy."""
-
-    async def answer(request: Request) -> Response:
-        del request
-        found = {
-            each.data.get("reason") if isinstance(each, Failure) else each.status
-            for each in graphs.values()
-        }
-        if "behind" in found:
-            raise refused("behind", _LOST)
-        body = msgspec.json.encode({"status": "read_only" if "read_only" in found else "ok"})
-        return Response(body, media_type=JSON)
-
-    return answer
-
-
-_LOST: Final = "The log of a graph has lost commits; an administrator runs 'trails recover'."
-
-
 async def _explain_errors(request: Request) -> Response:
     """The codes of errors, or what one of them means: the ``type`` of a problem leads here."""
     code = request.path_params.get("code")
@@ -517,12 +503,13 @@ def build_app(
     max_body: int = MAX_BODY,
     lists: Lists = visible_to_all,
     large: LargeBodies | None = None,
+    monitor: Monitor | None = None,
 ) -> Starlette:
     """Build the application; unknown paths get an error in the same form.
 
     ``lists`` decides who may list the graphs; ``large`` is the queue of large bodies.
     """
-    routes = build_routes(graphs, lists)
+    routes = build_routes(graphs, lists, monitor)
     app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})
     app.router.redirect_slashes = False
     app.state.max_body = max_body

@@ -62,6 +62,8 @@ class DisconnectWatcher:
             self._watcher.cancel()
 
 
+REGISTRY: Final = "Trails-Registry"
+"""The header with the digest of what the caller sees of the registry."""
 Graphs = Mapping[str, RestBackend | Failure]
 """Every graph by its id; a Failure says why one is not served."""
 
@@ -145,6 +147,7 @@ class Methods:
         self._handlers = dict(handlers)
         if "GET" in handlers:
             self._handlers["HEAD"] = handlers["GET"]
+        self.methods: Final = frozenset(self._handlers)
         self._allow: Final = ", ".join(sorted({*self._handlers, "OPTIONS"}))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -190,8 +193,12 @@ def graph_route(graphs: Graphs, path: str, **handlers: Handler) -> SegmentRoute:
     def of_graph(handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             found = _found(graphs, str(request.path_params["graph"]), actor_of(request))
+            # Before the handler runs: a response may be newer than its digest, never older.
+            registry = found.tools(actor_of(request)).registry
             with ExitStack() as held:
-                return await handler(RestCall(request, found, held))
+                response = await handler(RestCall(request, found, held))
+            response.headers.setdefault(REGISTRY, registry)
+            return response
 
         return answer
 

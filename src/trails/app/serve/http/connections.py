@@ -18,9 +18,8 @@ from typing import Final, cast
 from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
-from uvicorn.server import ServerState
 
-from trails.app.serve.http.exchanges import ENDED, Exchange, break_off
+from trails.app.serve.http.exchanges import ENDED, CountingState, Exchange, break_off
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
 from trails.app.serve.http.responses import HEAD_KEY, Headers, write_refusal
@@ -76,7 +75,7 @@ class BoundedProtocol(asyncio.Protocol):
     def __init__(
         self,
         app: ASGIApp,
-        state: ServerState,
+        state: CountingState,
         limits: ClientLimits,
         listener: Listener | None,
         admit: Callable[[bytes], Listener | None],

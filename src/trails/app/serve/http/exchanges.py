@@ -96,12 +96,21 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FAILED: Final = "Internal error; details are in the server log."
 
 
+class CountingState(ServerState):
+    """What all connections of a server share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.responses: dict[int, int] = {}
+        """Answers by status; what is refused before its head is read is not among them."""
+
+
 class ExchangeConnection(Protocol):
     """What an exchange needs of its connection."""
 
     transport: asyncio.Transport
     flow: FlowControl
-    server_state: ServerState
+    server_state: CountingState
     loop: asyncio.AbstractEventLoop
 
     def resume_reading(self) -> None:
@@ -278,7 +287,9 @@ class Exchange:
             raise RuntimeError(f"{kind} can't be sent now")
 
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        headers = [*self._connection.server_state.default_headers, *headers]
+        state = self._connection.server_state
+        state.responses[status] = state.responses.get(status, 0) + 1
+        headers = [*state.default_headers, *headers]
         said = dict(headers)
         if self._expected and self.keep_alive:
             # A client that waits for 100 Continue may or may not send its body now.

@@ -63,14 +63,16 @@ from trails.projections.thing_description import Security
 from trails.request.answers import failure_of, plain_data
 from trails.request.authenticate import Authenticator, HttpCallers, Refusal
 from trails.request.authorize import lists_graphs
+from trails.request.monitor import Monitor
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
+from trails.surfaces.rest.health import HEALTH_PATHS, METRICS_PATH
 from trails.surfaces.rest.routes import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The path of loads, whose bodies are streamed."""
-_PUBLIC: Final = frozenset({"/healthz", ERRORS_PATH})
+_PUBLIC: Final = frozenset({*HEALTH_PATHS, ERRORS_PATH})
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -92,6 +94,7 @@ class HttpInterface:
     ) -> None:
         """``judge`` decides who may list the graphs; ``operator`` serves the owner's key only."""
         self._operator = operator
+        self.monitor = Monitor(graphs)
         self._challenges = challenges
         self.listener = Listener(policy, authenticator, challenges)
         """The listener of connections that do not name their own."""
@@ -99,7 +102,7 @@ class HttpInterface:
         self._graphs = graphs
         self._budget = BodyBudget(max_body)
         large = LargeBodies()
-        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large)
+        self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large, self.monitor)
         self._kernels = {
             name: graph for name, graph in graphs.items() if not isinstance(graph, Failure)
         }
@@ -142,7 +145,7 @@ class HttpInterface:
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
-        if reply is None and not _is_public(scope["path"]):
+        if reply is None and not self._is_public(scope["path"], head):
             reply = await _authenticate(listener.callers, scope, head.authorization)
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
             reply = _refuse_misplaced(scope, head)
@@ -180,6 +183,12 @@ class HttpInterface:
             await self._endpoints[named](scope, receive, send)
         else:
             await self._route(scope, receive, send)
+
+    def _is_public(self, path: str, head: AccessHeaders) -> bool:
+        """Whether a path needs no credential: it shows nothing of any graph."""
+        if path == METRICS_PATH:
+            return self.monitor.public and head.authorization is None
+        return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
 
     def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
@@ -246,11 +255,6 @@ class HttpInterface:
             return
         message = f"there is no graph {name[:100]!r}"
         await problem_reply(404, "not_found", message).send(send)
-
-
-def _is_public(path: str) -> bool:
-    """Whether a path needs no credential: it shows nothing of any graph."""
-    return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
 
 
 def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:

@@ -295,7 +295,8 @@ _MIRRORED: Final = re.compile(r"mcp-param-[a-z0-9-]{1,100}", re.ASCII)
 """Headers that repeat arguments of tools."""
 _MANY: Final = 64
 _EXPOSED: Final = (
-    b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow, etag, link"
+    b"mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, allow, etag, link, "
+    b"trails-registry, deprecation, sunset"
 )
 _SECONDS: Final = b"600"
 _VARY: Final = (b"vary", b"Origin")

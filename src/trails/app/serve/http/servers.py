@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
 from trails.app.serve.http.connections import BoundedProtocol, Clock
-from trails.app.serve.http.exchanges import ActiveConnection, ActiveRequests
+from trails.app.serve.http.exchanges import ActiveConnection, ActiveRequests, CountingState
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.sockets import HANDSHAKE
 from trails.app.serve.relay.links import Listener, Listeners
@@ -60,6 +60,7 @@ class HttpServer(Server):
                 server_header=False,
             )
         )
+        self.server_state: CountingState = CountingState()
         self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment] # it is awaited for
         # Clients get their errors as answers; they would fill a log. The program itself reports
         # what does not end in time.

@@ -1,0 +1,1 @@
+"""What a shell asks before a command runs: which commands there are, and what they take."""

@@ -1,0 +1,219 @@
+"""The commands of ``trails`` by heading, and where each is written.
+
+``trails --help`` is printed from this table, and only the module of the command that is called
+is imported. So this module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+
+class ListedCommand(NamedTuple):
+    """A command, or a group of commands."""
+
+    name: str
+    module: str
+    """The module of ``surfaces/cli`` that has it."""
+    adder: str
+    """The function of that module which adds it."""
+    summary: str
+    """The first paragraph of its help."""
+
+
+HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
+    "Set up": (
+        ListedCommand(
+            "new",
+            "project",
+            "add_project_commands",
+            "Create a project with example types, a capability and settings.",
+        ),
+        ListedCommand(
+            "serve",
+            "serving",
+            "add_serve_command",
+            "Serve the project to MCP clients; several processes can serve it at once.",
+        ),
+        ListedCommand(
+            "mcp",
+            "serving",
+            "add_client_commands",
+            "Add this project to MCP clients, or remove it.",
+        ),
+        ListedCommand(
+            "doctor",
+            "project",
+            "add_project_commands",
+            "Check the project and suggest fixes for problems.",
+        ),
+    ),
+    "Read": (
+        ListedCommand(
+            "search",
+            "searching",
+            "add_search_command",
+            "Find records by their texts, with the text around each match.",
+        ),
+        ListedCommand(
+            "get",
+            "reading",
+            "add_reading_commands",
+            "List the instances of a type, or show one; --json prints it as JSON-LD.",
+        ),
+        ListedCommand(
+            "read",
+            "reading",
+            "add_reading_commands",
+            "Read a part of a field's text, as it is stored.",
+        ),
+        ListedCommand(
+            "query",
+            "queries",
+            "add_query_commands",
+            "Run a SPARQL query in the sandbox, or a stored query.",
+        ),
+        ListedCommand(
+            "queries",
+            "queries",
+            "add_query_commands",
+            "List the stored queries with their parameters.",
+        ),
+        ListedCommand(
+            "export", "files", "add_file_commands", "Export a branch or snapshot to a file."
+        ),
+    ),
+    "Change": (
+        ListedCommand(
+            "tools",
+            "calls",
+            "add_call_commands",
+            "List the tools that can be called: capabilities, stored queries and built-ins.",
+        ),
+        ListedCommand(
+            "call",
+            "calls",
+            "add_call_commands",
+            "Call a capability, stored query or built-in, with the same checks as for an agent.",
+        ),
+        ListedCommand(
+            "mutate",
+            "queries",
+            "add_mutate_command",
+            "Change the graph in one commit. If the result is invalid, nothing is written.",
+        ),
+        ListedCommand(
+            "load",
+            "files",
+            "add_file_commands",
+            "Load files in one commit. If anything in them is invalid, nothing is written.",
+        ),
+        ListedCommand(
+            "blob", "blobs", "add_blob_commands", "Keep files in a graph, and read them."
+        ),
+    ),
+    "History": (
+        ListedCommand(
+            "diff",
+            "history",
+            "add_commit_commands",
+            "Show the changes from A to B, per node and field.",
+        ),
+        ListedCommand(
+            "blame",
+            "provenance",
+            "add_provenance_commands",
+            "Show the commit, the actor and the call that wrote each value of a record.",
+        ),
+        ListedCommand(
+            "prov",
+            "provenance",
+            "add_provenance_commands",
+            "List calls, newest first: who called what, how it ended, and what it made.",
+        ),
+        ListedCommand(
+            "branch", "history", "add_branch_commands", "List, create, delete and merge branches."
+        ),
+        ListedCommand("commit", "history", "add_commit_commands", "List and show commits."),
+    ),
+    "Maintain": (
+        ListedCommand(
+            "verify",
+            "project",
+            "add_project_commands",
+            "Verify the digests of the log, and that the views match the log.",
+        ),
+        ListedCommand(
+            "backup",
+            "project",
+            "add_backup_commands",
+            "Create and list backups; 'trails backup DEST' creates one.",
+        ),
+        ListedCommand(
+            "restore",
+            "project",
+            "add_backup_commands",
+            "Restore the graphs of a backup, after checking all digests.",
+        ),
+        ListedCommand(
+            "recover",
+            "project",
+            "add_recover_command",
+            "Recover lost commits from the log's tail and the views; damaged files are kept.",
+        ),
+        ListedCommand(
+            "cleanup",
+            "project",
+            "add_upkeep_commands",
+            "Free disk space: remove cached files and archive old activities.",
+        ),
+        ListedCommand(
+            "optimize",
+            "project",
+            "add_upkeep_commands",
+            "Compact the files of the log and views. This can take a while on a large graph.",
+        ),
+    ),
+    "Access": (
+        ListedCommand(
+            "token", "access", "add_token_commands", "Create, list and revoke access tokens."
+        ),
+        ListedCommand(
+            "policy", "access", "add_policy_commands", "Check, test and explain access policies."
+        ),
+    ),
+}
+LISTED: Final = {each.name: each for listed in HEADINGS.values() for each in listed}
+SUMMARY: Final = "A knowledge graph that agents can operate and author, safely."
+_WIDEST: Final = 100
+_GAP: Final = 2
+
+
+def print_help() -> None:
+    """Print ``trails --help``; it fits the terminal, and has no colours in a pipe."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(width, bold=bold)))
+
+
+def _lines(width: int, *, bold: bool) -> Iterator[str]:
+    yield "Usage: trails COMMAND [OPTIONS] [ARGUMENTS]"
+    yield ""
+    yield SUMMARY
+    column = max(map(len, LISTED)) + _GAP
+    for heading, listed in HEADINGS.items():
+        yield ""
+        yield f"\x1b[1m{heading}\x1b[0m" if bold else heading
+        for each in listed:
+            room = max(width - column - _GAP, 20)
+            first, *rest = textwrap.wrap(each.summary, room, break_on_hyphens=False)
+            yield f"  {each.name:{column}}{first}"
+            yield from (f"  {'':{column}}{line}" for line in rest)
+    yield ""
+    yield "'trails COMMAND --help' shows the options of a command, with an example."
+    yield "'trails --version' prints the version."
