@@ -281,7 +281,7 @@ def fit_failure(failure: Failure, limit: int) -> Failure:
 # --- shortening ------------------------------------------------------------------------
 
 
-class Cut(msgspec.Struct, frozen=True):
+class ShortenedAt(msgspec.Struct, frozen=True):
     """A value that was shortened."""
 
     path: Path
@@ -314,7 +314,7 @@ class _Cuts:
     """Shortens values, and notes each cut."""
 
     def __init__(self) -> None:
-        self.noted: list[Cut] = []
+        self.noted: list[ShortenedAt] = []
 
     def value(self, value: object, room: int, path: Path) -> object:
         """A value in about ``room`` characters."""
@@ -333,7 +333,7 @@ class _Cuts:
         short = cut_text(text, max(room - 8, 0))
         while short and _size(short) > room:
             short = cut_text(short, len(short) * 3 // 4)
-        self.noted.append(Cut(path, len(short), len(text), "characters"))
+        self.noted.append(ShortenedAt(path, len(short), len(text), "characters"))
         return short
 
     def _list(self, items: list[object], room: int, path: Path) -> list[object]:
@@ -348,7 +348,7 @@ class _Cuts:
             if left < 0:
                 break
             kept.append(item)
-        self.noted.append(Cut(path, len(kept), len(items), "items"))
+        self.noted.append(ShortenedAt(path, len(kept), len(items), "items"))
         return kept
 
     def dictionary(self, members: dict[str, object], room: int, path: Path) -> dict[str, object]:
@@ -373,7 +373,7 @@ class _Cuts:
                 break
             kept[name] = value
             left -= size
-        self.noted.append(Cut(path, len(kept), len(members), "members"))
+        self.noted.append(ShortenedAt(path, len(kept), len(members), "members"))
         return kept
 
 

@@ -22,7 +22,7 @@ Replayed = Annotated[
 # --- types and state ---------------------------------------------------------------------
 
 
-class EdgeEnds(msgspec.Struct, frozen=True):
+class JoinedTypes(msgspec.Struct, frozen=True):
     """The types that an edge joins."""
 
     source: str
@@ -38,7 +38,7 @@ class TypeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     uri: Annotated[str | None, Meta(description="The resource that lists its records.")] = None
     extends: str | None = None
     extended_by: tuple[str, ...] = ()
-    joins: EdgeEnds | str | None = None
+    joins: JoinedTypes | str | None = None
     key: str | None = None
     label: str | None = None
     predicates: Annotated[

@@ -20,6 +20,7 @@ from trails.model.decisions import (
     PolicyResult,
 )
 from trails.model.history import BranchInfo, CommitQuery, MergeRequest
+from trails.model.metrics import ServerMetrics
 from trails.model.operations.graph import (
     ChangeResult,
     LoadedData,
@@ -268,6 +269,9 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
 
     def doctor(self, folder: Path, progress: Progress) -> list[Report]:
         """Check a project and suggest fixes."""
+
+    def metrics(self, place: ProjectLocation) -> ServerMetrics:
+        """One moment of the server at a URL, or of the process that serves a folder."""
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify a project's logs and views."""

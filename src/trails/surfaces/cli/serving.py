@@ -25,7 +25,7 @@ from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
 def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
     """Add it to the command line."""
 
-    @cli.command(epilog="Example: trails serve --port 8321, or trails serve --stdio --graph main")
+    @cli.command(epilog="Examples: trails serve --port 8321 · trails serve --stdio --graph main")
     def serve(
         *,
         stdio: Annotated[
