@@ -277,13 +277,12 @@ def _responses(route: ApiRoute, security: Security) -> Document:
 
 
 def _success(route: ApiRoute) -> Document:
-    content: dict[str, Document] = {}
-    for media in route.media:
-        schema: Document = {}
-        if media in {JSON, *route.media[:1]} and route.result is not None and "json" in media:
-            shown = route.result
-            schema = shown if isinstance(shown, dict) else project_result(shown)
-        content[media] = {"schema": schema} if schema else {}
+    content: dict[str, Document] = dict.fromkeys(route.media, {})
+    typed = JSON if JSON in content else next(iter(content), "")
+    if route.result is not None and typed:
+        shown = route.result
+        schema = shown if isinstance(shown, dict) else project_result(shown)
+        content[typed] = {"schema": schema}
     said = HTTPStatus(route.status).phrase
     return {"description": said, "content": content} if content else {"description": said}
 

@@ -105,7 +105,7 @@ class TestRules:
     def test_made_where_another_is(self, repo: Repo) -> None:
         """A branch begins with the state of its source and goes its own way."""
         info = repo.branch("b")
-        assert (info.name, info.commit) == ("b", repo.head())
+        assert (info.name, info.head) == ("b", repo.head())
         repo.put("b", "Item/i0", rank=2)
         repo.branch("c", "b")
         repo.put("c", "Item/i0", rank=3)
@@ -141,7 +141,7 @@ class TestRules:
         found = list_branches(repo.graph).branches
         assert [each.name for each in found] == ["main", "a", "m/x", "z"]
         assert found[1].commit == head
-        assert found[1].seq == repo.graph.log.last_seq()
+        assert found[1].position == repo.graph.log.last_seq()
 
     def test_main_stays(self, repo: Repo) -> None:
         """It can't be deleted, by force neither."""
