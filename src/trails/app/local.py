@@ -24,13 +24,7 @@ from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress, find_owner
-from trails.app.sessions.connection import (
-    ServerAddress,
-    ServerConnection,
-    chosen_token,
-    error_of,
-    parse_address,
-)
+from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import (
     LocalGraphClient,
     RemoteGraphClient,
@@ -38,6 +32,7 @@ from trails.app.sessions.graphs import (
     explain_absence,
     list_graphs,
 )
+from trails.app.sessions.servers import ServerAddress, chosen_token, error_of, parse_address
 from trails.app.sessions.session import CommandSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.app.upkeep import (

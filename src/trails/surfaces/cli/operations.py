@@ -211,6 +211,9 @@ class ServeCommand(Protocol):
     ) -> int:
         """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
 
+    def serve_remote(self, server: str, graph: str | None, progress: Progress) -> int:
+        """Pass one client's messages on to a server; the number of the signal, or 0."""
+
     def serve_http(
         self,
         folder: Path,
