@@ -277,7 +277,7 @@ def _responses(route: ApiRoute, security: Security) -> Document:
 
 
 def _success(route: ApiRoute) -> Document:
-    content: dict[str, Document] = dict.fromkeys(route.media, {})
+    content: dict[str, Document] = {media: {} for media in route.media}
     typed = JSON if JSON in content else next(iter(content), "")
     if route.result is not None and typed:
         shown = route.result

@@ -140,7 +140,7 @@ class TestRules:
         head = repo.put("a", "Item/i0", rank=9)
         found = list_branches(repo.graph).branches
         assert [each.name for each in found] == ["main", "a", "m/x", "z"]
-        assert found[1].commit == head
+        assert found[1].head == head
         assert found[1].position == repo.graph.log.last_seq()
 
     def test_main_stays(self, repo: Repo) -> None:
@@ -156,7 +156,7 @@ class TestRules:
         with pytest.raises(ConflictError, match="1 unmerged commit") as error:
             repo.remove("b")
         assert head in str(error.value)
-        assert repo.remove("b", force=True).commit == head
+        assert repo.remove("b", force=True).head == head
         with pytest.raises(NotFoundError):
             repo.ctx("b")
         assert repo.at(head)["Item/i0"]["rank"] == 2

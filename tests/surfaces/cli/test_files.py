@@ -33,7 +33,7 @@ def test_a_load_is_one_commit_and_forks_only_when_told_from_where(shell):
     assert after[1:] == before
     assert after[0]["message"] == "New"
     assert after[0]["parents"] == [before[0]["commit"]]
-    again = shell.json("load", "data.ndjson", "--branch", "import", "--from", before[-1]["id"])
+    again = shell.json("load", "data.ndjson", "--branch", "import", "--from", before[-1]["commit"])
     assert again["forked"] is False
     assert again["commit"] is None
 
