@@ -158,7 +158,7 @@ def anonymous(value: object) -> object:
         return {
             key: anonymous(each)
             for key, each in value.items()
-            if key not in {"time", "seq", "payload", "digest", "schema", "activity", "after"}
+            if key not in {"time", "seq", "position", "payload", "digest", "schema", "activity", "after"}
         }
     if isinstance(value, list | tuple):
         return [anonymous(each) for each in value]
