@@ -218,6 +218,7 @@ def test_a_missing_secret_disables_a_webhook_until_the_next_start(tmp_path, rece
         ({"url": "https://host:99999/"}, "is not a URL"),
         ({"name": "Hook"}, "lower-case letter"),
         ({"actor": ""}, "actor is empty"),
+        ({"secret": SECRET}, "not the secret itself$"),
     ],
 )
 def test_settings_that_can_not_work_are_refused(tmp_path, more, words):

@@ -20,6 +20,7 @@ from trails.errors import SettingsError
 from trails.model.actors import WEBHOOK, Actor
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LONGEST: Final = 2000
 _PREFIX: Final = "whsec_"
 _KEY: Final = (16, 64)
@@ -33,6 +34,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Identifies it; its position in the log is stored under this name."""
     url: str
+    """Where messages are sent."""
     secret: str
     """The environment variable with the secret, ``whsec_`` and base64; several are separated by
     spaces."""
@@ -41,6 +43,7 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     groups: tuple[str, ...] = ()
     """The groups of that actor."""
     branch: str = "main"
+    """The branch whose changes are sent."""
     types: tuple[str, ...] = ()
     """Only changes of these types; none for all."""
     query: str = ""
@@ -95,6 +98,10 @@ def check_webhooks(graph: str, webhooks: Sequence[WebhookSettings]) -> None:
         seen.add(each.name)
         if not each.actor:
             raise SettingsError(f"{where}: actor is empty; name the actor whose rights apply")
+        if not _VARIABLE.fullmatch(each.secret) or each.secret.startswith(_PREFIX):
+            raise SettingsError(
+                f"{where}: secret must be the name of an environment variable, not the secret itself"
+            )
         problem = url_problem(each.url, allow_private=each.allow_private)
         if problem is not None:
             raise SettingsError(f"{where}: url {problem}")

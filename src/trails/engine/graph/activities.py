@@ -345,8 +345,8 @@ class Activities:
         """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self.calls = CallCounter()
         """Counts the calls that have ended, kept or not."""
-        self.on_end: Callable[[CallRecord, str, int], None] | None = None
-        """Gets each of them, with its outcome and its nanoseconds, if the settings want that."""
+        self.observers: list[Callable[[CallRecord, str, int], None]] = []
+        """Get each of them, with its outcome and its nanoseconds."""
         self._log = log
         self._kept = kept
         self._retention = retention
@@ -437,8 +437,8 @@ class Activities:
 
     def _count(self, call: CallRecord, outcome: str, nanoseconds: int) -> None:
         self.calls.add(call.name, call.origin.surface, outcome, nanoseconds)
-        if self.on_end is not None:
-            self.on_end(call, outcome, nanoseconds)
+        for observe in self.observers:
+            observe(call, outcome, nanoseconds)
 
     @property
     def waiting(self) -> int:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
-from rich.markup import escape
 
 from trails.model.upkeep import WebhookStatus
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphOption, GraphsOption, JsonOption, ProjectOption
-from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.values import plain_table, short, when
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Part, Reporting
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.values import short, when
 
 
 def add_webhook_commands(cli: typer.Typer, operations: Operations) -> None:
@@ -65,11 +65,11 @@ def add_webhook_commands(cli: typer.Typer, operations: Operations) -> None:
             report.text = [f"Resumed {escape(found.name)}; it continues after commit {at}."]
 
 
-def _listed(found: Sequence[WebhookStatus]) -> Iterator[RenderableType]:
+def _listed(found: Sequence[WebhookStatus]) -> Iterator[Part]:
     if not found:
         yield "No webhooks."
         return
-    table = plain_table("graph", "name", "state", "delivered", "position", "last", "next", "url")
+    table = TextTable("graph", "name", "state", "delivered", "position", "last", "next", "url")
     for each in found:
         table.add_row(
             escape(each.graph),
