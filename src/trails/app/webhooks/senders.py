@@ -279,7 +279,7 @@ class WebhookSender:
 
     def _disabled(self, state: WebhookState, reason: str) -> WebhookState:
         _logger.error(
-            "webhook %s of graph %s is disabled: %s; see 'trails webhooks'",
+            "webhook %s of graph %s is disabled: %s; see 'trails webhooks list'",
             self._given.name,
             self._graph.name,
             reason,

@@ -100,7 +100,7 @@ def check_webhooks(graph: str, webhooks: Sequence[WebhookSettings]) -> None:
             raise SettingsError(f"{where}: actor is empty; name the actor whose rights apply")
         if not _VARIABLE.fullmatch(each.secret) or each.secret.startswith(_PREFIX):
             raise SettingsError(
-                f"{where}: secret must be the name of an environment variable, not the secret itself"
+                f"{where}: secret must name an environment variable, not be the secret itself"
             )
         problem = url_problem(each.url, allow_private=each.allow_private)
         if problem is not None:

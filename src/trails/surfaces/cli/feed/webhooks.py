@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,26 +16,22 @@ from trails.surfaces.cli.output.reporting import Part, Reporting
 from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import short, when
 
+_SUMMARY: Final = "List webhooks and what came of their deliveries, or resume one."
+
 
 def add_webhook_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-    group = typer.Typer(
-        help="List webhooks and what came of their deliveries, or resume one.",
-        invoke_without_command=True,
-    )
-    cli.add_typer(group, name="webhooks")
+    group = typer.Typer(no_args_is_help=True)
+    cli.add_typer(group, name="webhooks", help=_SUMMARY)
 
-    @group.callback(epilog="Examples: trails webhooks --json · trails webhooks resume tracker")
+    @group.command("list")
     def list_webhooks(
-        context: typer.Context,
         *,
         project: ProjectOption = Path(),
         graph: GraphsOption = None,
         as_json: JsonOption = False,
     ) -> None:
-        """List webhooks and what came of their deliveries, or resume one."""
-        if context.invoked_subcommand is not None:
-            return
+        """List webhooks and what came of their deliveries."""
         with Reporting(as_json=as_json) as report:
             found = operations.webhooks(project, graph, report.progress)
             report.value = {"webhooks": found}
