@@ -8,7 +8,7 @@ from functools import partial
 
 from trails import __version__
 from trails.app.app import App
-from trails.app.upkeep import examine_served
+from trails.app.doctor import examine_served
 from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import everybody
 from trails.errors import TrailsError

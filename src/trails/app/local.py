@@ -69,6 +69,7 @@ from trails.model.decisions import (
     PolicyQuestion,
     PolicyResult,
 )
+from trails.model.findings import Report
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.upkeep import (
@@ -79,7 +80,6 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
-    Report,
     RestoreRequest,
 )
 from trails.surfaces.cli.operations import Progress, ProjectLocation, Session

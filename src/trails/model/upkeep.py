@@ -1,4 +1,4 @@
-"""Results of maintenance: cleanup, compaction, backups, checks, and MCP client configuration."""
+"""Results of maintenance: cleanup, compaction, backups and MCP client configuration."""
 
 from __future__ import annotations
 
@@ -109,30 +109,6 @@ class RestoreRequest(msgspec.Struct, frozen=True):
     """None: all graphs in the backup."""
     at: str | None = None
     """A commit, a log position or a time; None: the last backup."""
-
-
-Status = Literal["ok", "note", "problem"]
-
-
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One checked item: its state and, if something is wrong, what to do."""
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """All findings of one check."""
-
-    subject: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def healthy(self) -> bool:
-        """Whether there is no problem."""
-        return all(finding.status != "problem" for finding in self.findings)
 
 
 Scope = Literal["user", "project"]

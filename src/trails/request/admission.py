@@ -23,8 +23,8 @@ from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
+from trails.model.findings import Report
 from trails.model.results import DEFAULT_CHARS, Failure
-from trails.model.upkeep import Report
 from trails.request.answers import failure_of
 
 _SOON: Final = 1

@@ -10,7 +10,7 @@ from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import StoredQuery
 from trails.model.history import MergeRequest
-from trails.model.upkeep import Finding, Report
+from trails.model.findings import Finding, Report
 from trails.model.uris import parse_address
 from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
@@ -159,8 +159,8 @@ def test_the_doctor_tells_what_it_finds():
             "healthy": False,
             "subject": "main",
             "findings": [
-                {"name": "disk", "status": "problem", "detail": "full", "fix": "free some"},
-                {"name": "log", "status": "ok", "detail": "fine"},
+                {"name": "disk", "severity": "problem", "detail": "full", "fix": "free some"},
+                {"name": "log", "severity": "ok", "detail": "fine"},
             ],
         }
 

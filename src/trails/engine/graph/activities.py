@@ -25,11 +25,12 @@ from trails.errors import StorageError, StorageFullError
 from trails.log.activities import matches
 from trails.log.protocol import Log
 from trails.model.actors import Actor
+from trails.model.findings import Finding, flag
 from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import uuid7
 from trails.model.metrics import CallCounter
 from trails.model.origins import ORIGIN
-from trails.model.upkeep import KEEP_ALL, Finding, Retention
+from trails.model.upkeep import KEEP_ALL, Retention
 
 _LONGEST: Final = 500
 
@@ -204,12 +205,12 @@ def examine_refusals(lately: Iterable[Activity]) -> Iterator[Finding]:
             continue
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
         since, until = min(each.started for each in found), max(each.ended for each in found)
-        yield Finding(
+        yield flag(
             "refusals",
-            "note",
             f"{actor} was refused {outcomes.total():,} calls ({counts}) from {since} to {until}",
             "see what it asked for in trails://prov/latest, and take its token back if it should "
             "not be asking: trails token revoke",
+            where=actor,
         )
 
 

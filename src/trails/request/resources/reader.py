@@ -26,10 +26,10 @@ from trails.errors import NotFoundError
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
+from trails.model.findings import Report
 from trails.model.nodes import NodeState
 from trails.model.results import Failure
 from trails.model.types import Schema
-from trails.model.upkeep import Report
 from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,

@@ -19,6 +19,7 @@ from trails.model.decisions import (
     PolicyQuestion,
     PolicyResult,
 )
+from trails.model.findings import Report
 from trails.model.history import (
     BranchInfo,
     CommitDetail,
@@ -37,7 +38,6 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
-    Report,
     RestoreRequest,
 )
 from trails.model.writes import LoadRequest, LoadResult, Mutation

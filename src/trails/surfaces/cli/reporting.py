@@ -24,7 +24,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from trails.errors import StorageFullError, TrailsError, ValidationError
-from trails.model.upkeep import Report
+from trails.model.findings import Report
 from trails.surfaces.cli.plain import INTERRUPTED, STEERING, visible
 
 _STEERING: Final = re.compile(STEERING)
@@ -82,7 +82,7 @@ class Reporting:
         for report in reports:
             self.text.append(f"[bold]{escape(report.subject)}[/]")
             for finding in report.findings:
-                mark = _MARKS[finding.status]
+                mark = _MARKS[finding.severity]
                 self.text.append(f"  {mark} {escape(finding.name)}: {escape(finding.detail)}")
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
