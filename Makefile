@@ -6,10 +6,11 @@ WORKERS ?= 4  # on two cores: many tests wait for processes and clocks
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE  := $(VENV)/.docs
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup lint test reference conformance demo bench nightly long clean
+.PHONY: help setup lint test reference docs conformance demo bench nightly long clean
 
 help:  ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,14 @@ test: lint  ## Lint, then run the tests
 
 reference: setup  ## Write the parts of docs/reference that are made from the code
 	@TRAILS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:xdist tests/docs/test_reference.py
+
+$(SITE): $(READY)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(SITE)  ## Build the documentation into build/docs; a link that leads nowhere fails
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto docs build/docs
+	@echo "docs    build/docs/index.html"
 
 conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
 	@$(BIN)/python -m tests.conformance

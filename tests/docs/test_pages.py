@@ -21,12 +21,34 @@ def test_the_error_tree_is_drawn_completely():
             assert each.__name__ in (errors.__doc__ or "")
 
 
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    text = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    return {
+        re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    }
+
+
 def test_links_lead_somewhere():
-    """Relative links in the documentation point at files that exist."""
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+    """Relative links in the documentation point at files and headings that exist."""
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            target, _, anchor = link.partition("#")
             if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+                found = page.parent / target if target else page
+                assert found.exists(), f"{page.name}: {link}"
+                assert not anchor or anchor in anchors(found), f"{page.name}: {link}"
+
+
+def test_the_index_lists_every_page_once():
+    """So every page is in the navigation of the site."""
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): \S", index, re.MULTILINE)
+    pages = {each.relative_to(ROOT / "docs").as_posix() for each in PAGES[1:]} - {"index.md"}
+    assert sorted(listed) == sorted(pages)
 
 
 def test_paths_lead_somewhere():

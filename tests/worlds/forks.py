@@ -139,6 +139,7 @@ def fork_commands():
     import trails.app.serve.commands
     import trails.app.serve.http.front
     import trails.app.serve.http.servers
+    import trails.app.serve.relay.remote
     import trails.app.serve.relay.stdio
     import trails.app.serve.service
     import trails.app.serve.web

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -19,6 +19,10 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from tests.worlds.surfaces import MODERN, OneCaller
 
 from trails import App
+from trails.app.serve.relay.endpoint import Endpoint
+from trails.app.serve.relay.remote import RemoteFront
+from trails.app.serve.relay.streams import ClientLines
+from trails.app.sessions.servers import parse_address
 from trails.model.actors import LOCAL
 from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel
@@ -32,6 +36,7 @@ WAYS = [
     *(("sessions", revision) for revision in ("2025-03-26", "2025-11-25")),
     ("sse", "2024-11-05"),
     *(("stream", revision) for revision in ("2024-11-05", "2025-11-25", MODERN)),
+    *(("bridge", revision) for revision in ("2024-11-05", "2025-11-25", MODERN)),
 ]
 """Sessions and HTTP+SSE exist for older revisions alone."""
 
@@ -82,6 +87,38 @@ def serve_http(backend: Any, **options: Any) -> Iterator[str]:
 
 @asynccontextmanager
 async def stream_transport(backend: Any) -> AsyncIterator[Any]:
+    """A session of lines."""
+
+    async def serve(receive: Any, send: Any) -> None:
+        await serve_stream(backend, receive, send, callers=OneCaller(LOCAL))
+
+    async with line_transport(serve) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def bridge_transport(url: str, graph: str = "g") -> AsyncIterator[Any]:
+    """``trails serve --stdio --server``, with lines in memory."""
+
+    async def serve(receive: Any, send: Any) -> None:
+        class Streams:
+            async def read(self) -> bytes:
+                line = await receive()
+                return b"" if line is None else line + b"\n"
+
+            async def write(self, text: bytes) -> None:
+                for line in text.splitlines():
+                    await send(line)
+
+        endpoint = Endpoint(parse_address(url), graph, None)
+        await RemoteFront(endpoint, ClientLines(Streams()), lambda _line: None).run()
+
+    async with line_transport(serve) as streams:
+        yield streams
+
+
+@asynccontextmanager
+async def line_transport(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncIterator[Any]:
     """Lines in memory, where a pipe would be."""
     to_server: asyncio.Queue[bytes | None] = asyncio.Queue()
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](100)
@@ -101,9 +138,7 @@ async def stream_transport(backend: Any) -> AsyncIterator[Any]:
 
     async with read, write, outgoing, incoming, anyio.create_task_group() as tasks:
         tasks.start_soon(pump)
-        tasks.start_soon(
-            lambda: serve_stream(backend, to_server.get, send, callers=OneCaller(LOCAL))
-        )
+        tasks.start_soon(serve, to_server.get, send)
         yield read, write
         await write.aclose()
         tasks.cancel_scope.cancel()
@@ -114,6 +149,8 @@ async def connect(transport: str, revision: str, backend: Any, url: str) -> Asyn
     """The official client, on a transport and a revision."""
     if transport == "stream":
         target: Any = stream_transport(backend)
+    elif transport == "bridge":
+        target = bridge_transport(url)
     elif transport == "sse":
         target = sse_client(f"{url}/graphs/g/sse")
     else:
@@ -166,6 +203,15 @@ async def over_http(backend: Stage, **options: object) -> AsyncIterator[Client]:
     """A client on an endpoint over HTTP."""
     async with served(backend) as url, Client(url, **options) as client:
         yield client
+
+
+@asynccontextmanager
+async def over_bridge(backend: Stage, **options: object) -> AsyncIterator[Client]:
+    """A client that can only start a command, which passes its lines on to an endpoint."""
+    async with served(backend) as url:
+        transport = bridge_transport(url.removesuffix("/mcp"))
+        async with Client(transport, **options) as client:
+            yield client
 
 
 @asynccontextmanager

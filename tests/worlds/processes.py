@@ -164,8 +164,8 @@ class Process:
 class Stdio(Process):
     """``trails serve --stdio`` and its client."""
 
-    def __init__(self, folder, *arguments, **options):
-        super().__init__("serve", "--stdio", "-p", folder, *arguments, **options)
+    def __init__(self, folder, *arguments, place="-p", **options):
+        super().__init__("serve", "--stdio", place, folder, *arguments, **options)
         self._ids = count(1)
         self.notified = []
         self._answers = {}
@@ -223,6 +223,13 @@ class Stdio(Process):
         """Wait for a notification."""
         while not any(each.get("method") == method for each in self.notified):
             self._take()
+
+
+class Bridge(Stdio):
+    """``trails serve --stdio --server`` and its client."""
+
+    def __init__(self, url, *arguments, **options):
+        super().__init__(url, *arguments, place="--server", **options)
 
 
 class Web(Process):

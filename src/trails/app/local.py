@@ -23,14 +23,8 @@ from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
-from trails.app.serve.relay.owners import OwnerAddress
-from trails.app.sessions.connection import (
-    ServerAddress,
-    ServerConnection,
-    chosen_token,
-    error_of,
-    parse_address,
-)
+from trails.app.serve.relay.owners import OwnerAddress, find_owner
+from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import (
     LocalGraphClient,
     RemoteGraphClient,
@@ -38,6 +32,7 @@ from trails.app.sessions.graphs import (
     explain_absence,
     list_graphs,
 )
+from trails.app.sessions.servers import ServerAddress, chosen_token, error_of, parse_address
 from trails.app.sessions.session import CommandSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
 from trails.app.upkeep import (
@@ -70,6 +65,7 @@ from trails.model.decisions import (
     PolicyResult,
 )
 from trails.model.findings import Report
+from trails.model.metrics import METRICS_PATH, ServerMetrics
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.upkeep import (
@@ -133,6 +129,29 @@ class LocalOperations(LocalServer, LocalPolicies):
     def doctor(self, folder: Path, report: Progress) -> list[Report]:
         """Examine the machine, the declarations and every graph."""
         return _perform(folder, DOCTOR, DoctorArguments(), report)
+
+    def metrics(self, place: ProjectLocation) -> ServerMetrics:
+        """One moment of the server at a URL, or of the process that serves a folder."""
+        if place.server is not None:
+            address = parse_address(place.server)
+        else:
+            read_settings(place.folder)  # refuses a folder that is not a project
+            owner = find_owner(place.folder)
+            if owner is None:
+                raise UnreachableError(
+                    "no process serves this project; start one with 'trails serve', or name "
+                    "another with --server"
+                )
+            address = _address(owner)
+        wanted = {"Accept": "application/json"}
+        body = b"".join(ServerConnection(address).receive(METRICS_PATH, {}, wanted))
+        try:
+            return msgspec.json.decode(body, type=ServerMetrics)
+        except msgspec.DecodeError:
+            raise UnreachableError(
+                f"{address.name} sent no metrics that this version of trails can read; check the "
+                "address, or use the version of the server"
+            ) from None
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify every graph; with ``repair``, rebuild views that differ and verify again."""

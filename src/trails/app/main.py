@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -26,6 +26,7 @@ _STDIO_OPTIONS: Final = {
     "-p": "project",
     "--graph": "graph",
     "-g": "graph",
+    "--server": "server",
 }
 
 
@@ -77,14 +78,13 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], int] | None:
     given = {_STDIO_OPTIONS.get(option, ""): value for option, value in zip(options, values)}  # noqa: B905
     if len(options) != len(values) or len(given) != len(options) or "" in given:
         return None
-    from trails.app.serve.commands import LocalServer  # noqa: PLC0415
+    if {"project", "server"} <= given.keys():
+        return None
     from trails.errors import TrailsError  # noqa: PLC0415
 
     def serve() -> int:
         try:
-            number = LocalServer().serve_stdio(
-                Path(given.get("project", ".")), given.get("graph"), print_status
-            )
+            number = _serve_stdio(given)
         except TrailsError:
             from trails.surfaces.cli.commands import run_command  # noqa: PLC0415
 
@@ -92,3 +92,15 @@ def _plain_stdio(arguments: Sequence[str]) -> Callable[[], int] | None:
         return INTERRUPTED if number == signal.SIGINT else 0
 
     return serve
+
+
+def _serve_stdio(given: Mapping[str, str]) -> int:
+    """Serve a project, or a server elsewhere, which needs less to be imported."""
+    if "server" in given:
+        from trails.app.serve.relay.remote import serve_remote  # noqa: PLC0415
+
+        return serve_remote(given["server"], given.get("graph"), print_status)
+    from trails.app.serve.commands import LocalServer  # noqa: PLC0415
+
+    folder = Path(given.get("project", "."))
+    return LocalServer().serve_stdio(folder, given.get("graph"), print_status)

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+METRICS_PATH: Final = "/metrics"
+"""The path of metrics, below the root of a server."""
 BOUNDS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),

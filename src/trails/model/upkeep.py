@@ -134,6 +134,8 @@ class InstallRequest(msgspec.Struct, frozen=True):
     scope: Scope = "user"
     http: bool = False
     force: bool = False
+    server: str | None = None
+    """A server elsewhere; the graph is one of its graphs."""
 
 
 class Installation(msgspec.Struct, frozen=True):

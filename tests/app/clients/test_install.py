@@ -11,7 +11,7 @@ import pytest
 
 from trails.app.clients.configuration import read_configuration, replace_configuration
 from trails.app.local import LocalOperations
-from trails.errors import InstallError, NotFoundError, SettingsError
+from trails.errors import InstallError, NotFoundError, SettingsError, TrailsError
 from trails.identity.tokens import TokenFile
 from trails.model.actors import TokenRequest
 from trails.model.upkeep import InstallRequest
@@ -116,6 +116,35 @@ def test_the_command_installs_says_so_and_uninstalls(home):
     assert "already installed" in run(home, "install", "claude-code").stdout
     assert "Removed acme from" in run(home, "uninstall", "claude-code").stdout
     assert json.loads(file.read_text()) == {"mcpServers": {}}
+
+
+def test_a_server_elsewhere(home):
+    """A client that speaks HTTP gets the address, one that starts commands a command."""
+    server = "https://graphs.example:8443/acme/"
+    home.project = home.folder  # no project is needed
+    url = "https://graphs.example:8443/acme/graphs/sales/mcp"
+    given = {"server": server, "graph": "sales"}
+    done = home.install("cursor", **given)
+    entry = json.loads(home.file(".cursor/mcp.json").read_text())["mcpServers"]["trails-sales"]
+    assert entry == {"url": url}
+    assert done.lacks.endswith("header 'Authorization: Bearer <token>'")
+    assert home.install("cursor", **given).outcome == "present"
+    assert home.uninstall("cursor", **given).outcome == "removed"
+    started = json.loads(
+        run(home, "install", "claude-desktop", "--server", server, "--json").stdout
+    )
+    assert started["lacks"].endswith("environment as TRAILS_TOKEN=<token>")
+    entry = json.loads(Path(started["file"]).read_text())["mcpServers"]["trails"]
+    assert entry["args"][-6:] == [
+        "serve", "--stdio", "--server", "https://graphs.example:8443/acme", "--graph", "main"
+    ]  # fmt: skip
+    for wrong, says in (
+        ({"server": "example"}, "is not a server address"),
+        ({"server": server, "http": True}, "--http is for the server of this project"),
+        ({"server": server, "graph": "a/../b"}, "can't name a project or graph"),
+    ):
+        with pytest.raises(TrailsError, match=says):
+            home.install("cursor", **wrong)
 
 
 @pytest.mark.req("G20")

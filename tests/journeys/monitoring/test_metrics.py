@@ -1,15 +1,21 @@
 """Monitors: health, readiness and metrics of a real server, and who may see which."""
 
 import json
+import os
 import re
 import resource
-from contextlib import closing
+import signal
+from contextlib import closing, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.worlds.processes import PATIENCE, Web, wait_until
+from tests.worlds.forks import Fork
+from tests.worlds.processes import PATIENCE, Process, Web, run_command, wait_until
 from tests.worlds.projects import NOTEBOOK, give_token, make_project
+
+from trails import __version__
 
 SETTINGS = """
 [project]
@@ -175,3 +181,45 @@ def test_a_graph_that_is_not_served_is_not_ready(tmp_path):
         assert ask(server.url, "/metrics")[0] == 401
         status, _, text = ask(server.url, "/metrics", token)
         assert (status, json.loads(text)["code"]) == (403, "forbidden")
+
+
+def test_top_shows_the_same_as_metrics(warehouse):
+    """The operator through the folder sees every graph, a token what it administers."""
+    url, tokens, server = warehouse
+    folder = Path(server.served["data"]).parent
+    shown = run_command(("top",), folder)
+    assert shown.returncode == 0, shown.stderr
+    first, *lines = shown.stdout.splitlines()
+    assert first.startswith(f"warehouse · Trails {__version__} · pid {server.pid} · up 0:0")
+    rows = {tuple(line.split()[:2]) for line in lines if "notes.add" in line}
+    assert rows == {("notes.add", "stock"), ("notes.add", "vault")}
+    found = json.loads(run_command(("top", "--json"), folder).stdout)
+    assert [each["graph"] for each in found["graphs"]] == ["stock", "vault"]
+    with Process("top", "--json", "--server", url, env={"TRAILS_TOKEN": tokens["vic"]}) as process:
+        found = json.loads(b"".join(iter(process.line, None)))
+    assert [each["graph"] for each in found["graphs"]] == ["vault"]
+
+
+def test_top_goes_on_in_a_terminal(warehouse):
+    """One picture after the other, until Ctrl-C."""
+    folder = Path(warehouse[2].served["data"]).parent
+    ours, theirs = os.openpty()
+    top = Fork(["top", "--interval", "0.2"], [theirs] * 3, {"TERM": "xterm"}, folder)
+    os.close(theirs)
+    seen = b""
+    while b"in the last 0." not in seen:
+        seen += os.read(ours, 65536)
+    top.send_signal(signal.SIGINT)
+    with suppress(OSError):  # the other side is closed
+        while os.read(ours, 65536):
+            pass
+    os.close(ours)
+    assert top.wait(PATIENCE) == 0
+
+
+def test_top_needs_a_server(tmp_path):
+    """A folder that nobody serves has nothing to show."""
+    folder = make_project(tmp_path / "warehouse", NOTEBOOK)
+    done = run_command(("top",), folder)
+    assert done.returncode == 2
+    assert "no process serves this project; start one with 'trails serve'" in done.stderr

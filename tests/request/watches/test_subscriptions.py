@@ -15,6 +15,7 @@ from tests.worlds.mcp_clients import (
     Stage,
     event_of,
     next_events,
+    over_bridge,
     over_http,
     over_sessions,
     over_sse,
@@ -54,7 +55,7 @@ def kinds(messages: list[object]) -> set[str]:
 
 
 @pytest.mark.req("T13")
-@pytest.mark.parametrize("connect", [over_stream, over_http])
+@pytest.mark.parametrize("connect", [over_stream, over_http, over_bridge])
 def test_listening_tells_what_was_asked_for(app, connect):
     """Types, instances and branches; what can't be watched is not acknowledged."""
 
@@ -82,7 +83,7 @@ def test_listening_tells_what_was_asked_for(app, connect):
 
 
 @pytest.mark.req("T8")
-@pytest.mark.parametrize("connect", [over_stream, over_http])
+@pytest.mark.parametrize("connect", [over_stream, over_http, over_bridge])
 def test_listening_tells_which_list_changed(app, connect):
     """A capability that is registered at run time changes the tools, a type the resources."""
 
@@ -101,7 +102,7 @@ def test_listening_tells_which_list_changed(app, connect):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("connect", [over_stream, over_http])
+@pytest.mark.parametrize("connect", [over_stream, over_http, over_bridge])
 def test_a_listener_that_leaves_is_forgotten(app, connect):
     """Nothing is kept for it, and nobody listens to the feed any more."""
 
@@ -176,7 +177,7 @@ async def watch_in_session(app: App, client: Client, heard: Heard) -> None:
 
 @pytest.mark.req("T8", "T13")
 @pytest.mark.filterwarnings("ignore:resources/.*subscribe is removed")
-@pytest.mark.parametrize("connect", [over_stream, over_sessions])
+@pytest.mark.parametrize("connect", [over_stream, over_sessions, over_bridge])
 def test_a_session_subscribes(app, revision, connect):
     """It is told on its own channel; the reason of a refusal is told; lists come unasked."""
 

@@ -46,6 +46,7 @@ def urls(backend):
     started, servers = {}, []
 
     def url(transport: str) -> str:
+        transport = "sessions" if transport == "bridge" else transport
         if transport not in started and transport in OPTIONS:
             server = serve_http(backend, **OPTIONS[transport])
             started[transport] = server.__enter__()

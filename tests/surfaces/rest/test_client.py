@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from trails.app.sessions.connection import ServerConnection, parse_address
+from trails.app.sessions.connection import ServerConnection
+from trails.app.sessions.servers import parse_address
 from trails.errors import ConflictError, UnreachableError, ValidationError
 
 BLOCK = b" " * (1 << 20)

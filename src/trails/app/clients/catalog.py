@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal, Self
 
+from trails.app.sessions.servers import parse_address, url_of
 from trails.app.settings import Settings
 from trails.errors import InstallError, NotFoundError
 
@@ -266,6 +267,18 @@ def server_address(settings: Settings, graph: str) -> RunningServer:
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)  # noqa: S104 - a comparison
     shown = f"[{host}]" if ":" in host else host
     return RunningServer(f"http://{shown}:{server.port}/graphs/{graph}/mcp")
+
+
+def remote_server(client: Client, server: str, graph: str) -> Launch | RunningServer:
+    """Return how a client reaches a graph of a server elsewhere.
+
+    A client that can only start commands gets one that passes its messages on.
+    """
+    url = url_of(parse_address(server))
+    if client.http:
+        return RunningServer(f"{url}/graphs/{graph}/mcp")
+    command, *start = trails_command()
+    return Launch(command, (*start, "serve", "--stdio", "--server", url, "--graph", graph))
 
 
 def trails_command() -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from trails.app.clients.catalog import (
     find_client,
     launch_server,
     make_entry,
+    remote_server,
     same_server,
     server_address,
 )
@@ -43,6 +44,7 @@ from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settin
 from trails.errors import InstallError
 from trails.files import PRIVATE_FILE, create_file, private_folder, replacing
 from trails.identity.tokens import TokenFile
+from trails.model.names import check_project_name
 from trails.model.upkeep import ClientPlace, Installation, InstallRequest, Outcome, Scope
 
 _LARGEST: Final = 32 << 20
@@ -393,14 +395,10 @@ def list_clients(folder: Path) -> list[ClientPlace]:
 
 def install_client(folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
     """Write a graph into a client's configuration; ``dry``: only return what would be written."""
-    client = find_client(request.client)
-    settings = read_settings(folder)
-    graph = choose_graph(settings.graphs, request.graph)
-    name = request.name or entry_name(settings, graph)
-    target = find_target(client, request.scope, name, folder, Places.here())
-    entry = _entry(client, folder, settings, graph, http=request.http)
+    wanted = _wanted(folder, request)
+    target, entry = wanted.target, wanted.make(http=request.http)
     done = show(target, entry) if dry else install(target, entry, force=request.force)
-    return msgspec.structs.replace(done, lacks=_missing_token(folder, settings, http=request.http))
+    return msgspec.structs.replace(done, lacks=wanted.missing_token(http=request.http))
 
 
 def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
@@ -408,42 +406,93 @@ def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
 
     With a name and ``force`` the project is not read: it may no longer exist.
     """
-    client = find_client(request.client)
     if request.name is not None and request.force:
-        return uninstall(
-            find_target(client, request.scope, request.name, folder, Places.here()), ()
-        )
+        client = find_client(request.client)
+        places = Places.here()
+        return uninstall(find_target(client, request.scope, request.name, folder, places), ())
+    wanted = _wanted(folder, request)
+    return uninstall(wanted.target, () if request.force else wanted.all())
+
+
+@dataclass(frozen=True, slots=True)
+class _OfProject:
+    """The entries of a graph of a project folder."""
+
+    target: EntryTarget
+    folder: Path
+    settings: Settings
+    graph: str
+
+    def make(self, *, http: bool) -> Entry:
+        client = self.target.client
+        if not http:
+            return make_entry(client.dialect, launch_server(self.folder, self.graph))
+        if not client.http:
+            raise InstallError(
+                f"{client.title} does not support addresses in its file, only servers that it "
+                "starts itself; omit --http"
+            )
+        return make_entry(client.dialect, server_address(self.settings, self.graph))
+
+    def all(self) -> list[Entry]:
+        """Return every entry that reaches the graph."""
+        has_address = self.target.client.http and self.settings.server.port
+        return [self.make(http=http) for http in ((False, True) if has_address else (False,))]
+
+    def missing_token(self, *, http: bool) -> str:
+        """Say that a token is missing, if the project requires one: only its holder knows it."""
+        oauth = self.settings.auth.oauth
+        if (http and oauth is not None and oauth.advertise) or not (
+            oauth is not None or TokenFile(self.folder / DATA_FOLDER).read()
+        ):
+            return ""
+        return _TOKEN.format("This project requires a token", _PLACES[http])
+
+
+@dataclass(frozen=True, slots=True)
+class _OfServer:
+    """The entry of a graph of a server elsewhere."""
+
+    target: EntryTarget
+    server: str
+    graph: str
+
+    def make(self, *, http: bool) -> Entry:
+        if http:
+            raise InstallError(
+                "--http is for the server of this project; with --server it has no effect"
+            )
+        client = self.target.client
+        return make_entry(client.dialect, remote_server(client, self.server, self.graph))
+
+    def all(self) -> list[Entry]:
+        """Return every entry that reaches the graph."""
+        return [self.make(http=False)]
+
+    def missing_token(self, *, http: bool) -> str:
+        """Say where a token goes: whether one is required is not known here."""
+        place = _PLACES[http or self.target.client.http]
+        return _TOKEN.format("If the server requires a token", place)
+
+
+_TOKEN: Final = "{} ('trails token new' creates one): add it to the entry's {}"  # noqa: S105 - a text
+_PLACES: Final = {
+    True: "header 'Authorization: Bearer <token>'",
+    False: "environment as TRAILS_TOKEN=<token>",
+}
+
+
+def _wanted(folder: Path, request: InstallRequest) -> _OfProject | _OfServer:
+    """Return the entries that a request means."""
+    client, places = find_client(request.client), Places.here()
+    if request.server is not None:
+        graph = request.graph or "main"
+        check_project_name(graph)
+        name = request.name or ("trails" if graph == "main" else f"trails-{graph}")
+        target = find_target(client, request.scope, name, folder, places)
+        return _OfServer(target, request.server, graph)
     settings = read_settings(folder)
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
-    target = find_target(client, request.scope, name, folder, Places.here())
-    entries = [_entry(client, folder, settings, graph, http=False)]
-    if client.http and settings.server.port:
-        entries.append(_entry(client, folder, settings, graph, http=True))
-    return uninstall(target, () if request.force else entries)
-
-
-def _missing_token(folder: Path, settings: Settings, *, http: bool) -> str:
-    """Say that a token is missing, if the project requires one: only its holder knows it."""
-    oauth = settings.auth.oauth
-    if (http and oauth is not None and oauth.advertise) or not (
-        oauth is not None or TokenFile(folder / DATA_FOLDER).read()
-    ):
-        return ""
-    advice = (
-        "This project requires a token ('trails token new' creates one): add it to the entry's "
-    )
-    if http:
-        return advice + "header 'Authorization: Bearer <token>'"
-    return advice + "environment as TRAILS_TOKEN=<token>"
-
-
-def _entry(client: Client, folder: Path, settings: Settings, graph: str, *, http: bool) -> Entry:
-    if not http:
-        return make_entry(client.dialect, launch_server(folder, graph))
-    if not client.http:
-        raise InstallError(
-            f"{client.title} does not support addresses in its file, only servers that it "
-            "starts itself; omit --http"
-        )
-    return make_entry(client.dialect, server_address(settings, graph))
+    target = find_target(client, request.scope, name, folder, places)
+    return _OfProject(target, folder, settings, graph)

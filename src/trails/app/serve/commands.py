@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 from trails.app.access import make_hello
-from trails.app.memory import limit_pools, without_gc
+from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
+from trails.app.serve.running import Progress, run_until_signal, show_log
 from trails.app.settings import choose_graph, read_settings
 from trails.errors import LockedError
-from trails.files import set_private_umask
 from trails.surfaces.cli.operations import Served
-
-Progress = Callable[[str], None]
 
 
 class LocalServer:
@@ -35,7 +30,7 @@ class LocalServer:
         """Serve one graph on the standard streams; return the signal that ended it, or 0."""
         from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
 
-        _show_log(report)
+        show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         chosen = choose_graph(settings.graphs, graph)
@@ -49,7 +44,13 @@ class LocalServer:
             )
             await front.run()
 
-        return _run(serve, asyncio.new_event_loop)
+        return run_until_signal(serve, asyncio.new_event_loop)
+
+    def serve_remote(self, server: str, graph: str | None, report: Progress) -> int:
+        """Pass one client's messages on to a server elsewhere; return the signal, or 0."""
+        from trails.app.serve.relay.remote import serve_remote  # noqa: PLC0415
+
+        return serve_remote(server, graph, report)
 
     def serve_http(
         self,
@@ -69,7 +70,7 @@ class LocalServer:
             from trails.app.serve.service import HttpOptions  # noqa: PLC0415
             from trails.app.serve.web import ServerStatus, WebFront, describe  # noqa: PLC0415
 
-        _show_log(report)
+        show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
         if read_only:
@@ -97,7 +98,7 @@ class LocalServer:
         async def serve() -> None:
             await WebFront(folder, listening, report_ready, report, server.drain_seconds).run()
 
-        return _run(serve, uvloop.new_event_loop)
+        return run_until_signal(serve, uvloop.new_event_loop)
 
 
 def check_alone(folder: Path) -> None:
@@ -110,53 +111,3 @@ def check_alone(folder: Path) -> None:
             pid=owner.pid,
             reason="served",
         )
-
-
-class _ReportingHandler(logging.Handler):
-    """Shows log records to the operator."""
-
-    def __init__(self, report: Progress) -> None:
-        super().__init__(logging.INFO)
-        self._report = report
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show one record, with its traceback if it has one."""
-        self._report(self.format(record))
-
-
-def _show_log(report: Progress) -> None:
-    """Show the server's log to the operator: changes of access and tools, and failures."""
-    logger = logging.getLogger("trails")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(_ReportingHandler(report))
-    logger.propagate = False
-
-
-def _run(
-    serve: Callable[[], Coroutine[object, object, None]],
-    make_loop: Callable[[], asyncio.AbstractEventLoop],
-) -> int:
-    """Run until the server ends or a signal arrives; return the signal's number, or 0."""
-    set_private_umask()
-    limit_pools()
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        return runner.run(_until_signal(serve))
-
-
-async def _until_signal(serve: Callable[[], Coroutine[object, object, None]]) -> int:
-    loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(serve())
-    received = [0]
-
-    def stop(number: int) -> None:
-        """Stop gracefully; a second signal has its default effect."""
-        received[0] = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(each)
-        task.cancel()
-
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, stop, each)
-    with suppress(asyncio.CancelledError):
-        await task
-    return received[0]

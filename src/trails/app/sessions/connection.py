@@ -1,94 +1,35 @@
 """HTTP requests to a Trails server, over TCP or over the Unix socket of a folder's owner.
 
-A failure in a response is raised as the error that it was on the server, with its code,
-message and data.
+``servers`` has the addresses, and says what a failure means.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 
 from trails.app.serve.relay.links import Preamble
 from trails.app.serve.relay.owners import connect_socket
-from trails.errors import FieldError, TrailsError, UnreachableError, ValidationError
-from trails.model.actors import OPERATOR, Secret
-from trails.model.results import Failure
-from trails.projections.problems import parse_problem
-
-
-def error_of(failure: Failure) -> TrailsError:
-    """Return the error that a failure describes, with its code, message and data."""
-    fields = _fields(failure.data)
-    if failure.kind == "validation" or (failure.code == ValidationError.code and fields):
-        error: TrailsError = ValidationError(fields)
-    else:
-        kind = _CLASSES.get(failure.code, TrailsError)
-        error = TrailsError.__new__(kind)
-        TrailsError.__init__(error, failure.message)
-    error.code = failure.code
-    error.message = failure.message
-    error.data = failure.data
-    return error
-
-
-def _fields(data: Mapping[str, object]) -> tuple[FieldError, ...]:
-    try:
-        return msgspec.convert(data.get("fields", ()), tuple[FieldError, ...])
-    except msgspec.ValidationError:
-        return ()
-
-
-def _all(kind: type[TrailsError]) -> Iterator[type[TrailsError]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _all(each)
-
-
-_CLASSES = {each.code: each for each in _all(TrailsError)}
-
+from trails.app.sessions.servers import (
+    ServerAddress,
+    chosen_token,
+    error_of,
+    read_failure,
+    server_token,
+)
+from trails.errors import UnreachableError
+from trails.model.actors import OPERATOR
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for a connection; an answer may take as long as its work."""
 _BLOCK: Final = 1 << 16
-_OWN: Final = "TRAILS_TOKEN"
-_SERVERS: Final = "TRAILS_MCP_TOKEN"
-"""Error data that only concerns those who started the server."""
-
-
-class ServerAddress(msgspec.Struct, frozen=True):
-    name: str
-    """The address as people know it."""
-    host: str = "localhost"
-    port: int | None = None
-    tls: bool = False
-    prefix: str = ""
-    path: Path | None = None
-    """A Unix socket."""
-    key: Secret = Secret("")
-    """The key that makes a request act as the operator."""
-
-
-def parse_address(url: str) -> ServerAddress:
-    """Parse the address given with ``--server``."""
-    parts = urlsplit(url)
-    try:
-        port, host = parts.port, parts.hostname
-    except ValueError:
-        port = host = None
-    if parts.scheme not in {"http", "https"} or not host:
-        raise UnreachableError(
-            f"{url[:200]!r} is not a server address; use the form http://127.0.0.1:8321"
-        )
-    return ServerAddress(url, host, port, parts.scheme == "https", parts.path.rstrip("/"))
 
 
 class ServerConnection:
@@ -98,8 +39,8 @@ class ServerConnection:
         """``operator``: act as the operator, even if the environment has a token."""
         self._address = address
         self._token = None if operator else chosen_token()
-        if self._token is None and address.path is None and (given := os.environ.get(_SERVERS)):
-            self._token = Secret(given)
+        if self._token is None and address.path is None:
+            self._token = server_token()
 
     def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
         """Send a request without a body and return the answer."""
@@ -156,7 +97,8 @@ class ServerConnection:
             _send(connection, method, target, blocks, {**self._credential(), **(headers or {})})
             response = connection.getresponse()
             if response.status >= 300:
-                raise error_of(_failure(response, self._address))
+                body = response.read()
+                raise error_of(read_failure(response.status, response.reason, body, self._address))
             yield response
         except (HTTPException, ConnectionError, TimeoutError) as error:
             what = str(error) or type(error).__name__
@@ -169,12 +111,6 @@ class ServerConnection:
 
     def _credential(self) -> dict[str, str]:
         return {} if self._token is None else {"Authorization": f"Bearer {self._token.reveal()}"}
-
-
-def chosen_token() -> Secret | None:
-    """Return the token that a command acts with; None for the operator."""
-    given = os.environ.get(_OWN)
-    return Secret(given) if given else None
 
 
 def _spell(value: object) -> object:
@@ -196,17 +132,6 @@ def _send(
     # A server may answer before it has read everything.
     with suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, target, body=blocks, headers=given, encode_chunked=True)
-
-
-def _failure(response: HTTPResponse, address: ServerAddress) -> Failure:
-    body = response.read()
-    try:
-        return parse_problem(body)
-    except ValueError:
-        raise UnreachableError(
-            f"{address.name} answered {response.status} {response.reason}, unlike a Trails "
-            "server; check the address"
-        ) from None
 
 
 class _UnixConnection(HTTPConnection):

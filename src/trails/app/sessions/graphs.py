@@ -24,7 +24,8 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of
-from trails.app.sessions.connection import ServerAddress, ServerConnection, error_of
+from trails.app.sessions.connection import ServerConnection
+from trails.app.sessions.servers import HIDING, ServerAddress, error_of, read_graphs
 from trails.app.sessions.session import Upload
 from trails.app.upkeep import UpkeepOperation
 from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
@@ -34,6 +35,7 @@ from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest, LoadResult
+from trails.request.answers import failure_of
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Route
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
@@ -107,7 +109,10 @@ class LocalGraphClient:
         The operator's files are read in place and in this thread, so the load can be interrupted.
         """
         if self._actor == OPERATOR:
-            return self._app.load(request, graph=self.graph, progress=progress)
+            try:
+                return self._app.load(request, graph=self.graph, progress=progress)
+            except ValidationError as error:
+                raise error_of(failure_of(error, "graph_load")) from None
         sent = Upload(request)
         given = {name: value for name, value in sent.arguments.items() if value is not None}
         blocks = _each(sent.blocks(progress))
@@ -170,17 +175,6 @@ def _checked(outcome: _T | Failure) -> _T:
 
 
 _ROUTES: Final = {each.name: each.routes for each in OPERATIONS if each.routes}
-_HIDING: Final = frozenset({"not_found", "forbidden", "denied"})
-"""Codes with which a server hides which graphs it has."""
-
-
-class RemoteGraph(msgspec.Struct, frozen=True):
-    graph_id: str
-    uri: str
-
-
-class _Graphs(msgspec.Struct):
-    graphs: list[RemoteGraph]
 
 
 class _Tools(msgspec.Struct):
@@ -192,11 +186,10 @@ def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
     try:
         body = connection.ask("GET", "/graphs")
     except TrailsError as error:
-        if error.code in _HIDING:
+        if error.code in HIDING:
             return None
         raise
-    found = msgspec.json.decode(body, type=_Graphs)
-    return {each.graph_id: each.uri for each in found.graphs}
+    return read_graphs(body)
 
 
 def explain_absence(connection: ServerConnection, graph: str) -> NoReturn:

@@ -29,6 +29,7 @@ from trails.model.history import (
     MergeRequest,
     MergeResult,
 )
+from trails.model.metrics import ServerMetrics
 from trails.model.results import QueryAnswer
 from trails.model.upkeep import (
     Cleaned,
@@ -206,6 +207,9 @@ class ServeCommand(Protocol):
     ) -> int:
         """Serve one graph on the standard streams; the number of the signal that ended it, or 0."""
 
+    def serve_remote(self, server: str, graph: str | None, progress: Progress) -> int:
+        """Pass one client's messages on to a server; the number of the signal, or 0."""
+
     def serve_http(
         self,
         folder: Path,
@@ -264,6 +268,9 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
 
     def doctor(self, folder: Path, progress: Progress) -> list[Report]:
         """Check a project and suggest fixes."""
+
+    def metrics(self, place: ProjectLocation) -> ServerMetrics:
+        """One moment of the server at a URL, or of the process that serves a folder."""
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify a project's logs and views."""

@@ -17,7 +17,7 @@ from rich.markup import escape
 from trails.errors import TrailsError
 from trails.model.upkeep import Installation, InstallRequest, Scope
 from trails.surfaces.cli.operations import Operations, ServeCommand, Served
-from trails.surfaces.cli.options import GraphOption, JsonOption, ProjectOption
+from trails.surfaces.cli.options import FolderOption, GraphOption, JsonOption, ProjectOption
 from trails.surfaces.cli.plain import INTERRUPTED, print_status
 from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
 
@@ -25,13 +25,22 @@ from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
 def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
     """Add it to the command line."""
 
-    @cli.command(epilog="Example: trails serve --port 8321, or trails serve --stdio --graph main")
+    @cli.command(epilog="Examples: trails serve --port 8321 · trails serve --stdio --graph main")
     def serve(
         *,
         stdio: Annotated[
             bool,
             typer.Option("--stdio", help="Serve one MCP client on standard input and output."),
         ] = False,
+        server_url: Annotated[
+            str | None,
+            typer.Option(
+                "--server",
+                help="With --stdio: pass all messages on to this Trails server, with the token in "
+                "TRAILS_TOKEN.",
+                metavar="URL",
+            ),
+        ] = None,
         graph: GraphOption = None,
         host: Annotated[
             str | None,
@@ -50,22 +59,29 @@ def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
             ),
         ] = None,
         read_only: Annotated[bool, typer.Option("--read-only", help="Refuse all writes.")] = False,
-        project: ProjectOption = Path(),
+        project: FolderOption = None,
         as_json: JsonOption = False,
     ) -> None:
         """Serve the project to MCP clients; several processes can serve it at once."""
-        code = 0
+        code, folder = 0, project or Path()
         with Reporting(as_json=as_json) as report:
-            if stdio:
-                if host is not None or port is not None or as_json:
-                    raise TrailsError("--host, --port and --json cannot be combined with --stdio")
-                code = server.serve_stdio(project, graph, print_status, read_only=read_only)
+            if stdio and (host is not None or port is not None or as_json):
+                raise TrailsError("--host, --port and --json cannot be combined with --stdio")
+            if server_url is not None:
+                if not stdio or project is not None or read_only:
+                    raise TrailsError(
+                        "--server requires --stdio, and cannot be combined with --project and "
+                        "--read-only"
+                    )
+                code = server.serve_remote(server_url, graph, print_status)
+            elif stdio:
+                code = server.serve_stdio(folder, graph, print_status, read_only=read_only)
             else:
                 if graph is not None:
                     raise TrailsError("--graph requires --stdio; HTTP serves all graphs")
                 show = _print_json if as_json else _print
                 code = server.serve_http(
-                    project, host, port, show, print_status, read_only=read_only
+                    folder, host, port, show, print_status, read_only=read_only
                 )
             report.silent = True
         if code == signal.SIGINT:
@@ -100,6 +116,12 @@ NameOption = Annotated[
     str | None,
     typer.Option(help="Name of the server in the client.", show_default="the project's name"),
 ]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--server", help="URL of a running server, whose graph it is instead.", metavar="URL"
+    ),
+]
 ScopeOption = Annotated[
     Scope, typer.Option(help="Install for all your work, or for the project folder only.")
 ]
@@ -117,6 +139,7 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         name: NameOption = None,
         scope: ScopeOption = "user",
+        server: RemoteOption = None,
         http: Annotated[
             bool, typer.Option("--http", help="Connect to a running 'trails serve' over HTTP.")
         ] = False,
@@ -131,7 +154,7 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Add a graph to a client's configuration; other entries are not changed."""
         with Reporting(as_json=as_json) as report:
-            request = InstallRequest(client, graph, name, scope, http, force)
+            request = InstallRequest(client, graph, name, scope, http, force, server)
             done = operations.install_client(project, request, dry=dry)
             report.value = done
             report.text += _describe(done)
@@ -143,6 +166,7 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
         graph: GraphOption = None,
         name: NameOption = None,
         scope: ScopeOption = "user",
+        server: RemoteOption = None,
         force: Annotated[
             bool, typer.Option("--force", help="Remove the entry even if it is a different server.")
         ] = False,
@@ -151,7 +175,7 @@ def add_client_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Remove a graph from a client's configuration."""
         with Reporting(as_json=as_json) as report:
-            request = InstallRequest(client, graph, name, scope, force=force)
+            request = InstallRequest(client, graph, name, scope, force=force, server=server)
             done = operations.uninstall_client(project, request)
             report.value = done
             report.text += _describe(done)

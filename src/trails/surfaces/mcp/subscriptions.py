@@ -95,7 +95,7 @@ class Subscriptions:
             "subscriptions/listen", types.SubscriptionsListenRequestParams, handlers.listen
         )
         if not sessions:
-            server.middleware.append(_refuse_without_session)
+            server.middleware.append(handlers.refuse_without_session)
             return
         server.add_request_handler(
             "resources/subscribe", types.SubscribeRequestParams, handlers.subscribe
@@ -265,6 +265,20 @@ class SubscriptionHandlers:
         if connection.has_standalone_channel and context.protocol_version in LEGACY:
             self._subscriptions.legacy_channel(connection, self._actor_of(context))
 
+    async def refuse_without_session(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """The error for ``resources/subscribe`` without sessions.
+
+        If the URI can't be watched at all, the error says so: another transport would not help.
+        """
+        if ctx.method not in _LEGACY_METHODS or ctx.protocol_version not in LEGACY:
+            return await call_next(ctx)
+        uri = (ctx.params or {}).get("uri")
+        if ctx.method == "resources/subscribe" and isinstance(uri, str):
+            refused = self._subscriptions.refuse(self._actor_of(ctx), uri)
+            if refused is not None:
+                raise _error(refused, ctx)
+        raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
+
 
 class LegacyChannel:
     """The notification channel of a connection of an older revision."""
@@ -381,13 +395,6 @@ def _error(failure: Failure, context: Context) -> MCPError:
     mapped = map_failure(failure, context.protocol_version, "protocol", "resource")
     assert not isinstance(mapped, ErrorResult)  # noqa: S101 - subscribing has no isError
     return MCPError(mapped.code, mapped.message, mapped.data)
-
-
-async def _refuse_without_session(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """The error for ``resources/subscribe`` without sessions."""
-    if ctx.method in _LEGACY_METHODS and ctx.protocol_version in LEGACY:
-        raise MCPError(METHOD_NOT_FOUND, _NO_SESSION, {"method": ctx.method})
-    return await call_next(ctx)
 
 
 KEEPALIVE_SECONDS: Final = 15.0

@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute
 
 from trails.errors import NotAcceptableError
 from trails.model.actors import ACTOR_KEY, Actor
+from trails.model.metrics import METRICS_PATH
 from trails.model.results import Failure
 from trails.projections.prometheus import MEDIA_TYPE, project_prometheus
 from trails.request.monitor import Monitor
@@ -24,7 +25,6 @@ from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import Methods, SegmentRoute
 
 HEALTH_PATHS: Final = ("/healthz", "/readyz")
-METRICS_PATH: Final = "/metrics"
 _FORMS: Final = (
     Representation("prometheus", MEDIA_TYPE),
     Representation("json", JSON),

@@ -57,6 +57,7 @@ from trails.model.actors import (
 )
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
+from trails.model.metrics import METRICS_PATH
 from trails.model.results import Failure, describe_outage
 from trails.projections.problems import ERRORS_PATH
 from trails.projections.thing_description import Security
@@ -66,7 +67,7 @@ from trails.request.authorize import lists_graphs
 from trails.request.monitor import Monitor
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
-from trails.surfaces.rest.health import HEALTH_PATHS, METRICS_PATH
+from trails.surfaces.rest.health import HEALTH_PATHS
 from trails.surfaces.rest.routes import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
@@ -145,8 +146,10 @@ class HttpInterface:
         reply = _check_host(policy, scope, head) or self._check_size(scope, head)
         if reply is None and scope["method"] in _READING_OR_ASKING:
             reply = _answer_preflight(policy, scope) or self._describe(scope)
-        if reply is None and not self._is_public(scope["path"], head):
+        if reply is None and not _is_public(scope["path"]):
             reply = await _authenticate(listener.callers, scope, head.authorization)
+            if reply is not None and self._needs_nobody(scope["path"], head):
+                reply = None
         if reply is None and (head.doubtful or PRESENTED_KEY in scope):
             reply = _refuse_misplaced(scope, head)
         named = self._names.get(scope.get("raw_path", b""))
@@ -184,11 +187,9 @@ class HttpInterface:
         else:
             await self._route(scope, receive, send)
 
-    def _is_public(self, path: str, head: AccessHeaders) -> bool:
-        """Whether a path needs no credential: it shows nothing of any graph."""
-        if path == METRICS_PATH:
-            return self.monitor.public and head.authorization is None
-        return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
+    def _needs_nobody(self, path: str, head: AccessHeaders) -> bool:
+        """Whether a caller without a credential is answered, after all: with public metrics."""
+        return path == METRICS_PATH and self.monitor.public and head.authorization is None
 
     def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
@@ -255,6 +256,11 @@ class HttpInterface:
             return
         message = f"there is no graph {name[:100]!r}"
         await problem_reply(404, "not_found", message).send(send)
+
+
+def _is_public(path: str) -> bool:
+    """Whether a path needs no credential: it shows nothing of any graph."""
+    return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
 
 
 def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:

@@ -1,14 +1,13 @@
 """The state of one MCP session that a new owner must learn when the old one ends.
 
 No I/O: the front reports what passes in both directions and is given what to send. The client
-does not notice a change of owner, except for running calls that may have written: those are
-answered with "outcome unknown". Reads, and writes with an idempotency key, are sent again.
+does not notice a change of owner, except for running calls that may have written (``repeats``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -21,16 +20,23 @@ from trails.app.serve.relay.frames import (
     read_frame,
     read_params,
 )
+from trails.app.serve.relay.repeats import (
+    ACKNOWLEDGED,
+    ATTEMPTS,
+    LISTEN,
+    RESOURCES_CHANGED,
+    SERVER_ERROR,
+    SUBSCRIPTION,
+    TOOLS_CHANGED,
+    UPDATED,
+    decode_part,
+    is_repeatable,
+    learn_tools,
+    missed_on_stream,
+    unknown_outcome,
+)
 
-_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-_REVISION: Final = "io.modelcontextprotocol/protocolVersion"
-_UPDATED: Final = "notifications/resources/updated"
-_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-_RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
-_SERVER_ERROR: Final = -32000
-_ATTEMPTS: Final = 3
-"""Owners that may end during one request: one that crashes its owner must not crash all."""
-_T = TypeVar("_T")
+_LOST: Final = "the process that served this project ended"
 
 
 class _Sent(msgspec.Struct):
@@ -47,29 +53,6 @@ class _Sent(msgspec.Struct):
     def __repr__(self) -> str:
         """Hide the content, which may contain a token."""
         return f"_Sent({self.frame.method})"
-
-
-class _Annotations(msgspec.Struct, frozen=True):
-    read_only: bool = msgspec.field(default=False, name="readOnlyHint")
-    idempotent: bool = msgspec.field(default=False, name="idempotentHint")
-
-
-class _Tool(msgspec.Struct, frozen=True):
-    name: str
-    annotations: _Annotations = _Annotations()
-
-
-class _Tools(msgspec.Struct, frozen=True):
-    tools: tuple[_Tool, ...] = ()
-
-
-class _Arguments(msgspec.Struct, frozen=True):
-    idempotency_key: object = None
-    dry_run: object = False
-
-
-class _Call(msgspec.Struct, frozen=True):
-    arguments: _Arguments = _Arguments()
 
 
 class _Changing(msgspec.Struct, frozen=True):
@@ -122,7 +105,7 @@ class Conversation:
     def idle(self) -> bool:
         """Whether no answer is due; streams of changes don't count."""
         return all(
-            each.frame.method == "subscriptions/listen" or not each.frame.is_request
+            each.frame.method == LISTEN or not each.frame.is_request
             for each in self._pending.values()
         )
 
@@ -177,11 +160,11 @@ class Conversation:
         """Handle a request or notification of the owner."""
         if frame.id is not None:
             self._asked.add(frame.id)
-        if frame.method == "notifications/subscriptions/acknowledged":
-            stream = read_params(frame).meta.get(_SUBSCRIPTION)
+        if frame.method == ACKNOWLEDGED:
+            stream = read_params(frame).meta.get(SUBSCRIPTION)
             if isinstance(stream, int | str) and stream in self._pending:
                 if stream in self._streams:
-                    return _missed_on_stream(stream, self._pending[stream].params.notifications)
+                    return missed_on_stream(stream, self._pending[stream].params.notifications)
                 self._streams.add(stream)
         return [line]
 
@@ -197,10 +180,7 @@ class Conversation:
             case "logging/setLevel":
                 self._standing[""] = sent
             case "tools/list":
-                for tool in _read(frame, _Tools).tools:
-                    self._repeatable.discard(tool.name)
-                    if tool.annotations.read_only or tool.annotations.idempotent:
-                        self._repeatable.add(tool.name)
+                learn_tools(frame.result, self._repeatable)
 
     def lose(self, taken: int | None) -> list[bytes]:
         """Handle the loss of the owner; return answers for calls that may have written.
@@ -213,25 +193,17 @@ class Conversation:
         for key, each in list(self._pending.items()):
             untouched = not each.number or (taken is not None and each.number > taken)
             each.attempts += not (untouched or key in self._streams)
-            if untouched or (self._is_repeatable(each) and each.attempts < _ATTEMPTS):
+            if untouched or (self._is_repeatable(each) and each.attempts < ATTEMPTS):
                 each.number = 0
             else:
                 del self._pending[key]
-                answers.append(_unknown_outcome(each))
+                answers.append(unknown_outcome(each.frame, each.params, _LOST))
         self._repeated.clear()
         self._asked.clear()
         return answers
 
     def _is_repeatable(self, sent: _Sent) -> bool:
-        """Whether a line may be sent again.
-
-        The names of both arguments are reserved: no tool uses them otherwise.
-        """
-        if sent.frame.method != "tools/call" or sent.params.name in self._repeatable:
-            return True
-        given = _decode(sent.frame.params, _Call).arguments
-        key = given.idempotency_key
-        return given.dry_run is True or (isinstance(key, str) and bool(key))
+        return is_repeatable(sent.frame, sent.params, self._repeatable)
 
     def attach(self) -> Sequence[bytes]:
         """Connect to a new owner; return what to send to it first."""
@@ -260,19 +232,19 @@ class Conversation:
         """Handle an answer that the client already had, and send what it may have missed."""
         if repeated is self._initialize:
             begin = [] if self._initialized is None else self._send([self._initialized])
-            can = _read(frame, _Welcome).capabilities
+            can = decode_part(frame.result, _Welcome).capabilities
             return Passed(_missed_lists(can), begin + self._catch_up())
         if repeated.frame.method != "resources/subscribe":
             return Passed()
         if not frame.result:
             self._standing.pop(repeated.params.uri, None)
             return Passed()
-        return Passed([notification(_UPDATED, {"uri": repeated.params.uri})])
+        return Passed([notification(UPDATED, {"uri": repeated.params.uri})])
 
     def refuse(self, message: str, data: Mapping[str, object]) -> list[bytes]:
         """Refuse all waiting requests, because no owner was found."""
         refused = [
-            error_answer(each.frame.id, _SERVER_ERROR, message, data)
+            error_answer(each.frame.id, SERVER_ERROR, message, data)
             for each in self._pending.values()
             if each.frame.is_request
         ]
@@ -285,58 +257,8 @@ def _missed_lists(can: _Capabilities) -> list[bytes]:
     return [
         notification(method, {})
         for method, announced in (
-            (_TOOLS_CHANGED, can.tools.list_changed),
-            (_RESOURCES_CHANGED, can.resources.list_changed),
+            (TOOLS_CHANGED, can.tools.list_changed),
+            (RESOURCES_CHANGED, can.resources.list_changed),
         )
         if announced
     ]
-
-
-def _missed_on_stream(stream: Id, wanted: Mapping[str, object]) -> list[bytes]:
-    """The same for a stream of changes: everything that it watches may have changed."""
-    meta = {"_meta": {_SUBSCRIPTION: stream}}
-    uris = wanted.get("resourceSubscriptions")
-    missed = [
-        notification(_UPDATED, {"uri": uri, **meta})
-        for uri in (uris if isinstance(uris, list) else ())
-    ]
-    if wanted.get("toolsListChanged") is True:
-        missed.append(notification(_TOOLS_CHANGED, meta))
-    if wanted.get("resourcesListChanged") is True:
-        missed.append(notification(_RESOURCES_CHANGED, meta))
-    return missed
-
-
-def _unknown_outcome(sent: _Sent) -> bytes:
-    """Answer a request that was running when its owner ended and can't be repeated."""
-    if sent.frame.method != "tools/call":
-        message = (
-            f"the process that served this project ended {_ATTEMPTS} times during this request, "
-            "so it is not retried"
-        )
-        return error_answer(sent.frame.id, _SERVER_ERROR, message, {"code": "interrupted"})
-    text = (
-        "the process that served this project ended during this call, so its outcome is unknown: "
-        f"{sent.params.name!r} may or may not have taken effect. Find out before you call it "
-        "again: commit_list shows the newest commits, or read what it would have changed"
-    )
-    result: dict[str, object] = {
-        "content": [{"type": "text", "text": text}],
-        "isError": True,
-        "_meta": {"dev.trails/error": {"code": "interrupted", "data": {}}},
-    }
-    if _REVISION in sent.params.meta:
-        result["resultType"] = "complete"
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": sent.frame.id, "result": result})
-
-
-def _read(frame: Frame, type: type[_T]) -> _T:
-    """Decode a result as far as needed; an odd one counts as empty."""
-    return _decode(frame.result, type)
-
-
-def _decode(text: msgspec.Raw, type: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(text, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return type()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -76,6 +76,24 @@ def read_params(frame: Frame) -> Params:
         return _params.decode(frame.params)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Params()
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A line, and what a relay reads of it."""
+
+    line: bytes
+    frame: Frame
+    params: Params
+
+    @classmethod
+    def read(cls, line: bytes) -> Self:
+        """Decode a line as far as possible."""
+        frame = read_frame(line) or Frame()
+        return cls(line, frame, read_params(frame))
+
+    def __repr__(self) -> str:
+        """Hide the content, which may contain a token."""
+        return f"Message({self.frame.method})"
 
 
 def notification(method: str, params: Mapping[str, object]) -> bytes:

@@ -2,24 +2,16 @@
 
 A front copies lines between the standard streams and the owner's ``mcp`` socket, even if this
 process is the owner. When the owner ends, the front becomes the owner or finds the next one,
-and the client does not notice.
-
-While the streams are claimed, descriptor 0 is empty and descriptor 1 is standard error, so a
-project's own code can't disturb the protocol. Threads read and write, so pipes, files and
-terminals all work and keep their modes.
+and the client does not notice. ``remote`` does the same for a server elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import select
-import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
 from typing import Final
 
@@ -27,89 +19,12 @@ from trails.app.memory import without_gc
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.conversation import Conversation
-from trails.app.serve.relay.frames import MAX_LINE, LineReader, LineTooLongError, error_answer
+from trails.app.serve.relay.frames import MAX_LINE
 from trails.app.serve.relay.links import Hello, Link, SessionRefusedError, attach
 from trails.app.serve.relay.owners import OwnerAddress
+from trails.app.serve.relay.streams import ClientLines, StandardStreams
 from trails.app.settings import read_settings
 from trails.errors import LockedError, TrailsError
-
-_BLOCK: Final = 1 << 16
-_AHEAD: Final = 4
-"""Blocks that are read in advance."""
-
-
-class StandardStreams:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        sys.stdout.flush()
-        self._loop = loop
-        self._input = os.dup(0)
-        self._output = os.dup(1)
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, 0)
-        os.close(empty)
-        os.dup2(2, 1)
-        self._blocks: asyncio.Queue[bytes] = asyncio.Queue()
-        self._room = threading.Semaphore(_AHEAD)
-        self._written: SimpleQueue[tuple[bytes, asyncio.Future[None]]] = SimpleQueue()
-        for work in (self._read_all, self._write_all):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
-
-    async def read(self) -> bytes:
-        """Return some bytes; none at the end."""
-        block = await self._blocks.get()
-        self._room.release()
-        return block
-
-    async def write(self, text: bytes) -> None:
-        """Write all bytes; raise OSError if the reader is gone."""
-        done = self._loop.create_future()
-        self._written.put((text, done))
-        await done
-
-    def _read_all(self) -> None:
-        block = b"-"
-        while block:
-            try:
-                block = os.read(self._input, _BLOCK)
-            except BlockingIOError:
-                select.select([self._input], [], [])
-                continue
-            except OSError:
-                block = b""
-            self._room.acquire()
-            self._call_in_loop(self._blocks.put_nowait, block)
-
-    def _write_all(self) -> None:
-        while True:
-            text, done = self._written.get()
-            error = self._write(text)
-            self._call_in_loop(_settle, done, error)
-
-    def _call_in_loop(self, function: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # it is closed, because the process ends
-            self._loop.call_soon_threadsafe(function, *arguments)
-
-    def _write(self, text: bytes) -> OSError | None:
-        rest = memoryview(text)
-        while rest:
-            try:
-                rest = rest[os.write(self._output, rest) :]
-            except BlockingIOError:
-                select.select([], [self._output], [])
-            except OSError as error:
-                return error
-        return None
-
-
-def _settle(done: asyncio.Future[None], error: OSError | None) -> None:
-    """Report a finished write, if its caller still waits."""
-    if done.done():
-        return
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-
 
 _PATIENCE: Final = 20.0
 """Seconds without an owner until waiting requests are refused, besides those in which one ends."""
@@ -120,7 +35,6 @@ _BACKLOG: Final = MAX_LINE
 _BRIEF: Final = 1.0
 _PAUSE: Final = 0.2
 """Seconds to wait after a connection that ended quickly: it may be faulty."""
-_INVALID_REQUEST: Final = -32600
 
 
 class StdioFront:
@@ -141,7 +55,7 @@ class StdioFront:
         self._read_only = read_only
         self._hello = hello
         self._report = report
-        self._streams = StandardStreams(asyncio.get_running_loop())
+        self._client = ClientLines(StandardStreams(asyncio.get_running_loop()))
         self._conversation = Conversation()
         self._link: Link | None = None
         self._refused: TrailsError | None = None
@@ -167,16 +81,7 @@ class StdioFront:
     # --- the client
 
     async def _listen_to_client(self) -> None:
-        lines = LineReader(self._streams.read, keep_rest=True)
-        while True:
-            try:
-                line = await lines.next()
-            except LineTooLongError:
-                message = f"a message may have at most {MAX_LINE >> 20} MiB; send less at once"
-                await self._answer([error_answer(None, _INVALID_REQUEST, message, {})])
-                continue
-            if line is None:
-                break
+        while (line := await self._client.next()) is not None:
             await self._say(line)
         while self._link is None and not self._conversation.idle:
             await self._wait_for_move()
@@ -199,13 +104,9 @@ class StdioFront:
         self._moved.clear()
         await self._moved.wait()
 
-    async def _answer(self, lines: Sequence[bytes]) -> None:
-        if lines:
-            await self._streams.write(b"\n".join(lines) + b"\n")
-
     async def _refuse(self, error: TrailsError) -> None:
         data = {"code": error.code, **error.data}
-        await self._answer(self._conversation.refuse(error.message, data))
+        await self._client.write(self._conversation.refuse(error.message, data))
         self._moved.set()
 
     # --- the owner
@@ -228,7 +129,7 @@ class StdioFront:
                     self._link = None
                     link.close()
                 taken = None if link.goodbye is None else link.goodbye.goodbye
-                await self._answer(self._conversation.lose(taken))
+                await self._client.write(self._conversation.lose(taken))
                 if monotonic() - began < _BRIEF:
                     await asyncio.sleep(_PAUSE)
 
@@ -275,5 +176,5 @@ class StdioFront:
             passed = self._conversation.hear(line)
             with suppress(OSError):
                 await link.send(passed.to_owner)
-            await self._answer(passed.to_client)
+            await self._client.write(passed.to_client)
             self._moved.set()

@@ -143,6 +143,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
     ),
     "Maintain": (
         ListedCommand(
+            "top",
+            "top",
+            "add_top_command",
+            "Show what a running server does: calls, writers, workers, subscribers, memory.",
+        ),
+        ListedCommand(
             "verify",
             "project",
             "add_project_commands",
