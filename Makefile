@@ -38,8 +38,8 @@ lint: setup  ## Check style, types and the direction of imports
 test: lint  ## Lint, then run the tests
 	@echo "pytest";         PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --prove
 
-reference: setup  ## Write the parts of docs/reference that are made from the code
-	@TRAILS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:xdist tests/docs/test_reference.py
+reference: setup  ## Write the parts of the documentation that are made by running the code
+	@TRAILS_UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q -p no:xdist tests/docs/test_reference.py tests/docs/test_tutorial.py
 
 $(SITE): $(READY)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -18,6 +18,7 @@ from typer.main import get_command
 from trails import App, Node, errors, node_type, predicate
 from trails.app.local import LocalOperations
 from trails.app.settings import Settings
+from trails.model.findings import FINDINGS
 from trails.model.names import portable_name
 from trails.model.results import Failure, FailureKind
 from trails.projections.problems import PROBLEMS
@@ -291,4 +292,14 @@ def default_of(parameter):
     return f" Default: `{default}`."
 
 
-PARTS = {each.__name__: each for each in (tools, resources, failures, problems, settings, commands)}
+def findings():
+    """Every code of a finding, by what is checked."""
+    yield from ("| code | check | severity | meaning |", "|---|---|---|---|")
+    for code, known in FINDINGS.items():
+        yield f"| `{code}` | {known.name} | {known.severity} | {cell(known.meaning)} |"
+
+
+PARTS = {
+    each.__name__: each
+    for each in (tools, resources, failures, problems, settings, commands, findings)
+}

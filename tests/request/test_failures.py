@@ -43,7 +43,7 @@ def test_any_other_error_is_internal(calls, logged, tool, secret, code):
     failure = calls.failure(tool)
     assert (failure.kind, failure.code) == ("internal", code)
     trace = failure.data["trace_id"]
-    assert str(UUID(trace)) == trace
+    assert UUID(trace).hex == trace
     assert trace in failure.message
     assert secret not in json.dumps([failure.message, dict(failure.data)])
     (record,) = [each for each in logged.records if trace in each.getMessage()]

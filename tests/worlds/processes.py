@@ -32,7 +32,7 @@ def wait_until(condition, what="it"):
     return found
 
 
-def run_command(arguments, folder, stdin=""):
+def run_command(arguments, folder, stdin="", environment=None):
     """Run a command in a folder: its exit code, and what it said."""
     with (
         tempfile.TemporaryFile() as given,
@@ -42,7 +42,7 @@ def run_command(arguments, folder, stdin=""):
         given.write(stdin.encode())
         given.seek(0)
         streams = [given.fileno(), out.fileno(), err.fileno()]
-        returncode = Fork([*map(str, arguments)], streams, {}, folder).wait(PATIENCE)
+        returncode = Fork([*map(str, arguments)], streams, environment or {}, folder).wait(PATIENCE)
         texts = []
         for file in (out, err):
             file.seek(0)

@@ -9,6 +9,7 @@ from functools import partial
 from trails import __version__
 from trails.app.app import App
 from trails.app.doctor import examine_served
+from trails.app.telemetry.logs import log_call
 from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import everybody
 from trails.errors import TrailsError
@@ -27,6 +28,11 @@ def kernel_of(
     """
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
+    slow, log = service.graph.slow_queries, settings.log
+    if log.slow_query_ms:
+        slow.threshold, slow.texts = log.slow_query_ms * 1_000_000, log.texts
+    if log.calls:
+        service.graph.activities.on_end = partial(log_call, graph)
     service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
     service.graph.blocking.limit = settings.graphs[graph].budgets.write_seconds_per_minute
     service.graph.most_blob = settings.graphs[graph].budgets.blob_mb << 20

@@ -218,13 +218,18 @@ class ReloadingAuthorizer:
             self._state = msgspec.structs.replace(old, look=look, guarded=guarded)
             raise
         self._warned = ""
-        _logger.info("%s: access changed: %s", self._name, self._state.mode)
+        _logger.info(
+            "%s: access changed: %s",
+            self._name,
+            self._state.mode,
+            extra={"event": "access.changed"},
+        )
 
     def _warn(self, text: str) -> None:
         """Log a warning, unless it repeats the last one."""
         if text != self._warned:
             self._warned = text
-            _logger.warning("%s: %s", self._name, text)
+            _logger.warning("%s: %s", self._name, text, extra={"event": "policies.invalid"})
 
     def _read(self, look: Look, guarded: bool) -> _State:  # noqa: FBT001
         sources = self._files.read()
@@ -240,7 +245,9 @@ class ReloadingAuthorizer:
                 mode: Mode = "policies" if old.look else "read only"
                 judge = self._make(mode, old.sources, old.registry)
                 self._state = msgspec.structs.replace(old, guarded=True, mode=mode, judge=judge)
-                _logger.info("%s: access changed: %s", self._name, mode)
+                _logger.info(
+                    "%s: access changed: %s", self._name, mode, extra={"event": "access.changed"}
+                )
             return self._state
 
     def _renew(self) -> _State:

@@ -293,12 +293,22 @@ class Validation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[log]``: how much of the log is kept at hand; 0 means no limit."""
+    """``[log]``: how much of the log is kept at hand, and what servers write to standard error."""
 
     activity_days: Annotated[int, msgspec.Meta(ge=0, le=36_500)] = 90
-    """Activities that ended longer ago are archived."""
+    """Activities that ended longer ago are archived; 0 means no limit."""
     activity_rows: Annotated[int, msgspec.Meta(ge=0)] = 1_000_000
-    """Activities that stay in the log; the oldest beyond that are archived."""
+    """Activities that stay in the log; the oldest beyond that are archived; 0 means no limit."""
+    format: Literal["text", "json"] = "text"
+    """How a server writes to standard error: for people, or one JSON object a line."""
+    calls: bool = False
+    """Writes a line for every call that has ended."""
+    slow_query_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Writes a line for every SPARQL query, search or list of nodes that takes as many
+    milliseconds; 0 means none."""
+    texts: bool = False
+    """Lets lines quote what callers sent: the texts of slow queries and, as JSON, the messages of
+    unexpected errors."""
 
     def retention(self) -> Retention:
         return Retention(self.activity_days or None, self.activity_rows or None)

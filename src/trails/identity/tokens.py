@@ -428,10 +428,16 @@ class TokenBook:
             found = self._file.read()
         except CorruptionError as error:
             self._tokens, self._configured = {}, True
-            _logger.error("%s", error.message)  # noqa: TRY400 - the message says it all
+            _logger.error(  # noqa: TRY400 - the message says it all
+                "%s", error.message, extra={"event": "tokens.unreadable"}
+            )
             return
         if self._configured and not found:
-            _logger.error("%s is missing or empty: all tokens are refused", self._file.path)
+            _logger.error(
+                "%s is missing or empty: all tokens are refused",
+                self._file.path,
+                extra={"event": "tokens.missing"},
+            )
         self._configured = self._configured or bool(found)
         self._tokens = {each.id: _know(each) for each in found}
 

@@ -108,6 +108,13 @@ def holds_token(data: bytes | bytearray, presented: Secret | None = None) -> boo
     return presented is not None and presented.occurs_in(data)
 
 
+def redact_tokens(data: bytes) -> bytes:
+    """The data with the secrets of project tokens replaced; their ids stay."""
+    return (
+        _TOKEN.sub(lambda found: found[0][:20] + b"[redacted]", data) if BEGINNING in data else data
+    )
+
+
 def may_hide(data: bytes | bytearray, presented: Secret | None = None) -> bool:
     """Whether escapes may hide a token; in a project token only numeric escapes can."""
     return (b"\\u" if presented is None or presented.of_project else b"\\") in data

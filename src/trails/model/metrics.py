@@ -25,7 +25,7 @@ _TOTAL: Final = len(BOUNDS) + 1
 """The place of the sum of durations in a row, after the classes."""
 UNKNOWN_TOOL: Final = ""
 """The name under which calls of unknown tools are counted: names can be invented."""
-_UNKNOWN: Final = "unknown"
+UNKNOWN_OUTCOME: Final = "unknown"
 """Their outcome."""
 _MOST: Final = 20_000
 """Rows of a graph; more would be a mistake, and are counted together."""
@@ -70,7 +70,7 @@ class CallCounter:
         row[_TOTAL] += nanoseconds
 
     def _begin(self, tool: str, surface: str, outcome: str) -> list[int]:
-        if outcome == _UNKNOWN or len(self._rows) >= _MOST:
+        if outcome == UNKNOWN_OUTCOME or len(self._rows) >= _MOST:
             tool = UNKNOWN_TOOL
         return self._rows.setdefault((tool, surface, outcome), [0] * (_TOTAL + 1))
 

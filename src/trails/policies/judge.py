@@ -280,7 +280,11 @@ class CedarJudge:
         for error in errors:
             if error not in self._logged and len(self._logged) < _MOST_LOGGED:
                 self._logged.add(error)
-                _logger.warning("A policy failed to evaluate, so the request was denied: %s", error)
+                _logger.warning(
+                    "A policy failed to evaluate, so the request was denied: %s",
+                    error,
+                    extra={"event": "policy.failed", "quotes": True},
+                )
         return Decision(decision.allowed, labels, errors)
 
     def _name(self, found: re.Match[str]) -> str:

@@ -32,6 +32,7 @@ from trails.model.constraints import showable
 from trails.model.history import Activity
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, kind_of
+from trails.model.origins import current_trace
 from trails.model.results import Failure, FailureKind, QueryAnswer
 from trails.model.types import ANY, ValueType
 from trails.projections.tools import RESULT, is_wrapped
@@ -193,7 +194,9 @@ def failure_of(error: BaseException, name: str) -> Failure:
     if isinstance(error, ValidationError):
         return invalid(error, Repaired(suggest_each(error.fields)))
     if isinstance(error, (ReadOnlyError, StorageFullError)):
-        _logger.warning("%s was refused: %s", name, error.message)
+        _logger.warning(
+            "%s was refused: %s", name, error.message, extra={"event": "call.unwritable"}
+        )
         return Failure("semantic", error.code, error.message, plain_data(error.data))
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
@@ -270,8 +273,10 @@ def plain_data(data: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _internal(error: BaseException, name: str) -> Failure:
-    trace = str(uuid4())
-    _logger.error("%s failed (trace %s)", name, trace, exc_info=error)
+    trace = current_trace() or uuid4().hex
+    _logger.error(
+        "%s failed (trace %s)", name, trace, exc_info=error, extra={"event": "call.failed"}
+    )
     code = error.code if isinstance(error, TrailsError) else "internal"
     return Failure(
         "internal",

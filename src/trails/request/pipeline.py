@@ -27,6 +27,7 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
 from trails.model.metrics import GraphMetrics
+from trails.model.origins import CURRENT_CALL
 from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
 from trails.model.uris import Completions, Content, ResourceList
@@ -37,6 +38,7 @@ from trails.request.admission import Admission, KernelOptions, Reservation
 from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
+from trails.request.changes import ChangeFeeds
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Request
 from trails.request.resources.contents import READ
@@ -57,6 +59,7 @@ class Kernel:
 
     def __init__(self, service: GraphService, options: KernelOptions) -> None:
         self._service = service
+        self._name = service.graph.name
         self._options = options
         self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
@@ -69,6 +72,9 @@ class Kernel:
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
         self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
+        self.changes = ChangeFeeds(
+            service, options, self._authority, self._perform, self._watches, self._threads
+        )
 
     @property
     def name(self) -> str:
@@ -194,6 +200,7 @@ class Kernel:
             return admitted if call is None else self._refused(call, admitted)
         if call is not None:
             self._running.add(call)
+            CURRENT_CALL.set((self._name, call))
         progress = WorkInProgress()
         try:
             if call is None or call.reads:
@@ -203,6 +210,7 @@ class Kernel:
             progress.end()
             if call is not None:
                 self._running.discard(call)
+                CURRENT_CALL.set(None)
             admitted.end()
 
     def _pin(self) -> Catalog:
@@ -223,6 +231,7 @@ class Kernel:
             how,
             self._options.stored_query_mode,
             self._options.stored_query_threshold,
+            extra={"event": "tools.changed"},
         )
 
     async def _masked(self, actor: Actor, name: str) -> Failure:
@@ -259,6 +268,7 @@ class Kernel:
     ) -> Sequence[Content] | Failure:
         """Read a URI. Never raises except for cancellation."""
         call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
+        CURRENT_CALL.set((self._name, call))
         try:
             found = await self._pass(
                 actor, lacking, None, self._reader.read, actor, uri, most, form, call
@@ -266,6 +276,8 @@ class Kernel:
         except asyncio.CancelledError:
             self._reader.record(call, None, uri)
             raise
+        finally:
+            CURRENT_CALL.set(None)
         self._reader.record(call, found, uri)
         return found
 
@@ -336,6 +348,7 @@ class Kernel:
             subscribers=subscribers,
             watched=watched,
             activities_waiting=graph.activities.waiting,
+            slow_queries=graph.slow_queries.count,
         )
 
     def reserve(self, actor: Actor) -> Reservation | Failure:

@@ -283,7 +283,9 @@ class Watches:
             try:
                 watcher.notify(uri)
             except Exception:  # noqa: BLE001 - one that fails must not keep others from being notified
-                _log.exception("a watcher failed when it was notified")
+                _log.exception(
+                    "a watcher failed when it was notified", extra={"event": "watch.failed"}
+                )
             notified += 1
         self._notified += notified
         if notified == _STEP:

@@ -394,7 +394,13 @@ def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
             value=limits.depth,
         )
     words = death.words[:1000]
-    _logger.warning("A sandbox worker crashed (%s, signal %d): %r", what, death.signal, words)
+    _logger.warning(
+        "A sandbox worker crashed (%s, signal %d): %r",
+        what,
+        death.signal,
+        words,
+        extra={"event": "sandbox.crashed", "quotes": True},
+    )
     return QueryError(
         f"the {what} crashed its worker, which was replaced. It may need something that is "
         "not available here, such as the network; change it",

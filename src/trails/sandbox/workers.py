@@ -107,9 +107,16 @@ class BackgroundTasks:
                 pass  # the sandbox was closed meanwhile
             except (TrailsError, OSError) as error:  # a full disk, for instance
                 # Not fatal: a call that needs the worker starts it itself, and gets the error.
-                _logger.warning("A background task of the sandbox failed: %s", error)
+                _logger.warning(
+                    "A background task of the sandbox failed: %s",
+                    error,
+                    extra={"event": "sandbox.task_failed"},
+                )
             except Exception:
-                _logger.exception("A background task of the sandbox failed.")
+                _logger.exception(
+                    "A background task of the sandbox failed.",
+                    extra={"event": "sandbox.task_failed"},
+                )
 
     def close(self) -> None:
         """Finish the queued tasks and end the thread."""

@@ -12,8 +12,9 @@ from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
-from trails.app.serve.running import Progress, run_until_signal, show_log
+from trails.app.serve.running import Progress, run_until_signal
 from trails.app.settings import choose_graph, read_settings
+from trails.app.telemetry.logs import log_ready, writing_logs
 from trails.errors import LockedError
 from trails.surfaces.cli.operations import Served
 
@@ -30,21 +31,21 @@ class LocalServer:
         """Serve one graph on the standard streams; return the signal that ended it, or 0."""
         from trails.app.serve.relay.stdio import StdioFront  # noqa: PLC0415
 
-        show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
-        chosen = choose_graph(settings.graphs, graph)
-        hello = make_hello(chosen, os.environ)
-        if read_only:
-            check_alone(folder)
+        with writing_logs(settings.log, report) as say:
+            chosen = choose_graph(settings.graphs, graph)
+            hello = make_hello(chosen, os.environ)
+            if read_only:
+                check_alone(folder)
 
-        async def serve() -> None:
-            front = StdioFront(
-                folder, hello, report, settings.server.drain_seconds, read_only=read_only
-            )
-            await front.run()
+            async def serve() -> None:
+                front = StdioFront(
+                    folder, hello, say, settings.server.drain_seconds, read_only=read_only
+                )
+                await front.run()
 
-        return run_until_signal(serve, asyncio.new_event_loop)
+            return run_until_signal(serve, asyncio.new_event_loop)
 
     def serve_remote(self, server: str, graph: str | None, report: Progress) -> int:
         """Pass one client's messages on to a server elsewhere; return the signal, or 0."""
@@ -70,35 +71,37 @@ class LocalServer:
             from trails.app.serve.service import HttpOptions  # noqa: PLC0415
             from trails.app.serve.web import ServerStatus, WebFront, describe  # noqa: PLC0415
 
-        show_log(report)
         folder = folder.resolve()
         settings = read_settings(folder)
-        if read_only:
-            check_alone(folder)
-        server = settings.server
-        gate = access_of(folder, settings, os.environ)
-        tls = load_tls(folder, server.tls_certificate, server.tls_key)
-        address = find_address(server.host if host is None else host)
-        policy = HostPolicy.for_bind(
-            address,
-            server.public_hosts,
-            server.browser_origins,
-            tls=tls is not None,
-            credentials=gate.configured(),
-        )
-        sock = bind_port(address, server.port if port is None else port)
-        url = url_of(sock, tls=tls is not None)
-        for warning in policy.warnings:
-            report(warning)
-        listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)
+        with writing_logs(settings.log, report) as say:
+            if read_only:
+                check_alone(folder)
+            server = settings.server
+            gate = access_of(folder, settings, os.environ)
+            tls = load_tls(folder, server.tls_certificate, server.tls_key)
+            address = find_address(server.host if host is None else host)
+            policy = HostPolicy.for_bind(
+                address,
+                server.public_hosts,
+                server.browser_origins,
+                tls=tls is not None,
+                credentials=gate.configured(),
+            )
+            sock = bind_port(address, server.port if port is None else port)
+            url = url_of(sock, tls=tls is not None)
+            for warning in policy.warnings:
+                say(warning)
+            listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)
 
-        def report_ready(standing: ServerStatus) -> None:
-            ready(describe(settings, folder, url, standing, guarded=gate.configured()))
+            def report_ready(standing: ServerStatus) -> None:
+                served = describe(settings, folder, url, standing, guarded=gate.configured())
+                ready(served)
+                log_ready(settings.log, url, served.pid, [each.graph for each in served.graphs])
 
-        async def serve() -> None:
-            await WebFront(folder, listening, report_ready, report, server.drain_seconds).run()
+            async def serve() -> None:
+                await WebFront(folder, listening, report_ready, say, server.drain_seconds).run()
 
-        return run_until_signal(serve, uvloop.new_event_loop)
+            return run_until_signal(serve, uvloop.new_event_loop)
 
 
 def check_alone(folder: Path) -> None:

@@ -1,9 +1,8 @@
-"""Run a server until it ends or a signal arrives, and show its log."""
+"""Run a server until it ends or a signal arrives."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -12,26 +11,6 @@ from trails.app.memory import limit_pools
 from trails.files import set_private_umask
 
 Progress = Callable[[str], None]
-
-
-class _ReportingHandler(logging.Handler):
-    """Shows log records to the operator."""
-
-    def __init__(self, report: Progress) -> None:
-        super().__init__(logging.INFO)
-        self._report = report
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Show one record, with its traceback if it has one."""
-        self._report(self.format(record))
-
-
-def show_log(report: Progress) -> None:
-    """Show the server's log to the operator: changes of access and tools, and failures."""
-    logger = logging.getLogger("trails")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(_ReportingHandler(report))
-    logger.propagate = False
 
 
 def run_until_signal(

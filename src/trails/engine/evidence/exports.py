@@ -456,7 +456,11 @@ class Exports:
         """Write the damaged part and what follows it again: the bytes will be the same."""
         with self._lock:
             if export.state == "done" and not export.removed:
-                _logger.warning("%s was damaged on the disk; writing it again", export.spec.handle)
+                _logger.warning(
+                    "%s was damaged on the disk; writing it again",
+                    export.spec.handle,
+                    extra={"event": "export.damaged"},
+                )
                 with suppress(OSError):
                     export.files.rewind(error.part)
                 export.ended.clear()
@@ -530,7 +534,7 @@ class Exports:
         except TrailsError as error:
             export.files.fail(error.code, error.message)
         except Exception:
-            _logger.exception("%s failed", export.spec.handle)
+            _logger.exception("%s failed", export.spec.handle, extra={"event": "export.failed"})
             export.files.fail("internal", "internal error; details are in the server log")
         else:
             return goes_on

@@ -108,6 +108,11 @@ class SearchPage(msgspec.Struct, frozen=True, eq=False):
 
 def search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> SearchPage:
     """The records that match best: the first page, or the one that a cursor goes on with."""
+    with service.graph.slow_queries.watch("search", ctx.checkout.name, request.query):
+        return _search(service, ctx, request)
+
+
+def _search(service: GraphService, ctx: GraphContext, request: SearchRequest) -> SearchPage:
     place, cursors = request.place, Cursors(service.graph)
     if request.cursor is None:
         opened = open_place(service, ctx, place)

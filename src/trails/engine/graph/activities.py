@@ -298,6 +298,11 @@ class CallRecord:
             self._id = uuid7()
         return self._id
 
+    @property
+    def trace_id(self) -> str:
+        """The trace of the caller, or one of its own, as its activity says."""
+        return self.origin.trace or self.id.replace("-", "")
+
     def use(self, what: str) -> None:
         """Say that it has read a commit or a node."""
         if len(self.used) < MOST_USED and what and what not in self.used:
@@ -320,7 +325,8 @@ class CallRecord:
             self.kind,
             spell_text(detail),
             1,
-            *self.origin,
+            self.origin.surface,
+            self.origin.trace,
             tuple(self.used),
             tuple(self.generated),
         )
@@ -340,6 +346,8 @@ class Activities:
         """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self.calls = CallCounter()
         """Counts the calls that have ended, kept or not."""
+        self.on_end: Callable[[CallRecord, str, int], None] | None = None
+        """Gets each of them, with its outcome and its nanoseconds, if the settings want that."""
         self._log = log
         self._kept = kept
         self._retention = retention
@@ -363,7 +371,7 @@ class Activities:
             return
         call.ended = True
         now = time_ns()
-        self.calls.add(call.name, call.origin.surface, outcome, now - call.started)
+        self._count(call, outcome, now - call.started)
         if not self._kept:
             return
         waiting = self._waiting
@@ -389,7 +397,9 @@ class Activities:
         if now >= self._next_warning:
             self._next_warning = now + _BETWEEN_WARNINGS
             what = error if isinstance(error, StorageError) else repr(error)
-            _logger.warning("activities wait to be written: %s", what)
+            _logger.warning(
+                "activities wait to be written: %s", what, extra={"event": "activities.waiting"}
+            )
 
     def _drop_oldest(self) -> None:
         """Make room among the activities that wait for the disk; those of commits stay."""
@@ -399,7 +409,11 @@ class Activities:
             for at in reversed(idle[: max(0, surplus)]):
                 del self._waiting[at]
         if surplus > 0:
-            _logger.warning("%d activities of reads were dropped, because too many wait", surplus)
+            _logger.warning(
+                "%d activities of reads were dropped, because too many wait",
+                surplus,
+                extra={"event": "activities.dropped"},
+            )
 
     def refuse(
         self, call: CallRecord, outcome: str, detail: str, *, answered: str, about: str = ""
@@ -420,7 +434,12 @@ class Activities:
                 self.end(call, outcome, detail)
                 return
         call.ended = True
-        self.calls.add(call.name, call.origin.surface, outcome, now - call.started)
+        self._count(call, outcome, now - call.started)
+
+    def _count(self, call: CallRecord, outcome: str, nanoseconds: int) -> None:
+        self.calls.add(call.name, call.origin.surface, outcome, nanoseconds)
+        if self.on_end is not None:
+            self.on_end(call, outcome, nanoseconds)
 
     @property
     def waiting(self) -> int:
@@ -527,7 +546,11 @@ class Activities:
             try:
                 self.archive(at_least=_WORTHWHILE)
             except Exception as error:  # noqa: BLE001 - they stay in the log, and are tried again
-                _logger.warning("activities can't be archived: %r", error)
+                _logger.warning(
+                    "activities can't be archived: %r",
+                    error,
+                    extra={"event": "activities.unarchived"},
+                )
 
     def _wake(self) -> None:
         if self._writer is None:
@@ -564,7 +587,12 @@ class Activities:
             self._flush(self._refusals.settle())
         except StorageError as error:
             lost = len(self._waiting) + len(self._summed)
-            _logger.warning("%d activities could not be written and are lost: %s", lost, error)
+            _logger.warning(
+                "%d activities could not be written and are lost: %s",
+                lost,
+                error,
+                extra={"event": "activities.lost"},
+            )
 
 
 def _activity_of(call: CallRecord, at: int, outcome: str, detail: str) -> Activity:

@@ -52,7 +52,9 @@ class _Call:
         except TrailsError as error:
             self.problem = f"failed: {error.message}"
         except BaseException as error:
-            logger.exception("the function for embeddings failed")
+            logger.exception(
+                "the function for embeddings failed", extra={"event": "embedding.failed"}
+            )
             self.problem = f"failed ({type(error).__name__}); details are in the log"
         finally:
             self._ended()

@@ -149,7 +149,7 @@ class Feed:
             try:
                 listener(change)
             except Exception:  # noqa: BLE001 - it must never reach a writer
-                _log.exception("a listener of the feed failed")
+                _log.exception("a listener of the feed failed", extra={"event": "feed.failed"})
 
 
 class ChangeCollector:
@@ -250,7 +250,10 @@ class ChangeScan:
                 index = self.between(checkout, start, end)
             except TrailsError as error:  # the change is made, whatever can be read of it
                 _log.warning(
-                    "a change of %r can't be read for its listeners: %s", checkout.name, error
+                    "a change of %r can't be read for its listeners: %s",
+                    checkout.name,
+                    error,
+                    extra={"event": "feed.unreadable"},
                 )
         return msgspec.structs.replace(change, index=index, schema_change=schema_change)
 

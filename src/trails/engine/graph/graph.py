@@ -26,6 +26,7 @@ from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
 from trails.engine.graph.node_indexes import NodeIndexes
+from trails.engine.graph.slow_queries import SlowQueries
 from trails.engine.graph.stores import Stores
 from trails.engine.graph.texts.indexes import TextIndexes
 from trails.engine.graph.texts.source import TextSource
@@ -138,6 +139,8 @@ class Graph:
         self.on_step: Callable[[Step], None] = ignore
         self.is_current: Callable[[Actor], bool] = everybody
         """Whether a caller's credential is still good; set by the server."""
+        self.slow_queries = SlowQueries()
+        """Logs queries that take long; set by the server."""
         self.feed = Feed()
         self.progress = progress
         self._writers = FairQueue(1)

@@ -17,6 +17,7 @@ from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.history.blame import BlamedValue, blame
+from trails.engine.history.change_feed import ChangePage, ChangeQuery, read_changes
 from trails.engine.history.commits import diff, list_commits, show_commit
 from trails.engine.history.merge import merge
 from trails.engine.visibility.access import OPEN, Access, check_credential
@@ -367,6 +368,11 @@ class Versions:
             refs=refs,
             visible_history=self._visible_history(refs),
         )
+
+    def changes(self, wanted: ChangeQuery) -> ChangePage:
+        """The visible commits of a branch after one, oldest first, with the nodes they changed."""
+        refs = self._readable()
+        return read_changes(self._graph, wanted, refs, self._visible_history(refs))
 
     def blame(
         self, state: NodeState, commit: str, fields: Collection[str] = ()

@@ -62,6 +62,7 @@ def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange
             start,
             end,
             error.message,
+            extra={"event": "feed.unreadable"},
         )
         return BranchChange(branch)
 

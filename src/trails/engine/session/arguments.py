@@ -24,6 +24,7 @@ from trails.model.constraints import Coerce, PartsError, compile_field, showable
 from trails.model.kinds import Iri, KindError
 from trails.model.names import suggest
 from trails.model.nodes import NodeState
+from trails.model.origins import current_trace
 from trails.model.types import ANY, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import params_field
@@ -253,9 +254,14 @@ def _denied(
 
 
 def _undecided(called: str, rule: PolicyRule, error: Exception) -> DeniedError:
-    trace = str(uuid4())
+    trace = current_trace() or uuid4().hex
     _logger.error(
-        "%s is denied: the rule %r failed (trace %s)", called, rule.name, trace, exc_info=error
+        "%s is denied: the rule %r failed (trace %s)",
+        called,
+        rule.name,
+        trace,
+        exc_info=error,
+        extra={"event": "rule.failed"},
     )
     return DeniedError(
         f"{called} is denied: the rule {rule.name!r} failed (trace {trace}); details are in the "

@@ -234,7 +234,7 @@ class GraphSession:
         """A page of nodes."""
         self._check_named(selection)
         settled = self._asked(selection)
-        return self._select(lambda selector: selector.select(settled))
+        return self._select(lambda selector: selector.select(settled), settled)
 
     def select_page(
         self, selection: Selection, after: str | None
@@ -260,7 +260,7 @@ class GraphSession:
         """The number of nodes that match a selection."""
         self._check_named(selection)
         settled = self._asked(selection)
-        return self._select(lambda selector: selector.count(settled))
+        return self._select(lambda selector: selector.count(settled), settled)
 
     @property
     def is_writing(self) -> bool:
@@ -307,7 +307,7 @@ class GraphSession:
             )
             return find_nearest(search, settled, near.field, vector, k, start), selector.commit
 
-        return self._select(run)
+        return self._select(run, settled)
 
     def embed(self, texts: Iterable[str]) -> list[tuple[float, ...]]:
         """The vectors that the project's function for embeddings makes of texts."""
@@ -386,7 +386,7 @@ class GraphSession:
             known = found.next is not None and selection.where is None
             return found, selector.count(selection) if known else None, commit
 
-        return self._select(run)
+        return self._select(run, selection)
 
     def find_with_commit(self, type_name: str, reference: object) -> tuple[NodeState | None, str]:
         """One node by reference, of this type or a subtype, and the commit whose state it is."""
@@ -425,7 +425,7 @@ class GraphSession:
         """
         settled = self._asked(selection)
         return self._select(
-            lambda selector: selector.by_handle(settled, type_name, after, limit, size)
+            lambda selector: selector.by_handle(settled, type_name, after, limit, size), settled
         )
 
     def read_all(self, handles: Sequence[str]) -> tuple[dict[str, NodeState], str]:
@@ -455,7 +455,8 @@ class GraphSession:
                 "access to it, or use another tool"
             )
 
-    def _select(self, run: Callable[[Selector], T]) -> T:
+    def _select(self, run: Callable[[Selector], T], asked: object = "") -> T:
+        """Read from the node index; ``asked`` is what the slow-query log may quote."""
         write = self._mine()
 
         def read(nodes: NodeIndex) -> T:
@@ -474,7 +475,8 @@ class GraphSession:
                 finally:
                     db.execute("COMMIT")
 
-        return self._graph.reading_nodes(self._checkout, read)
+        with self._graph.slow_queries.watch("nodes", self._checkout.name, asked):
+            return self._graph.reading_nodes(self._checkout, read)
 
     @contextmanager
     def _connection(self, nodes: NodeIndex, write: Write | None) -> Iterator[sqlite3.Connection]:

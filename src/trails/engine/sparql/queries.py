@@ -45,7 +45,10 @@ def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:
     """Run a query with bound parameters on a branch or snapshot."""
     names = graph.names
     try:
-        answer = graph.reading_quads(checkout, lambda quads: read_answer(quads.query(text, names)))
+        with graph.slow_queries.watch("sparql", checkout.name, text):
+            answer = graph.reading_quads(
+                checkout, lambda quads: read_answer(quads.query(text, names))
+            )
     except SyntaxError as error:
         raise QueryError(f"the query can't be parsed: {error}") from None
     except (ValueError, RuntimeError) as error:
@@ -368,25 +371,27 @@ class Untrusted:
         return add_number_notices(answer, text, checkout.compiled.vocabulary)
 
     def _result(self, checkout: Checkout, text: str, caller: str) -> Result:
-        return self.sandbox.query(
-            CheckoutSource(self._graph, checkout),
-            text,
-            caller=caller,
-            prefixes=self._graph.names.prefixes,
-            base_iri=self._graph.names.nodes,
-        )
-
-    def effect(self, checkout: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
-        """A function that computes the effect of an update on a checkout."""
-
-        def effect(text: str) -> tuple[bytes, bytes]:
-            found = self.sandbox.update(
+        with self._graph.slow_queries.watch("sparql", checkout.name, text):
+            return self.sandbox.query(
                 CheckoutSource(self._graph, checkout),
                 text,
                 caller=caller,
                 prefixes=self._graph.names.prefixes,
                 base_iri=self._graph.names.nodes,
             )
+
+    def effect(self, checkout: Checkout, *, caller: str) -> Callable[[str], tuple[bytes, bytes]]:
+        """A function that computes the effect of an update on a checkout."""
+
+        def effect(text: str) -> tuple[bytes, bytes]:
+            with self._graph.slow_queries.watch("update", checkout.name, text):
+                found = self.sandbox.update(
+                    CheckoutSource(self._graph, checkout),
+                    text,
+                    caller=caller,
+                    prefixes=self._graph.names.prefixes,
+                    base_iri=self._graph.names.nodes,
+                )
             return found.removed, found.added
 
         return effect

@@ -179,6 +179,11 @@ class CommitFilter:
             {term(field.iri).encode(): field.target is not None for field in descriptor.fields},
         )
 
+    @property
+    def key(self) -> str:
+        """The same for two filters of one commit that show the same."""
+        return self._schema_filter.schema.digest
+
     # --- statements ----------------------------------------------------------------------
 
     def count(self, commit: Commit) -> tuple[int, int]:
@@ -186,7 +191,7 @@ class CommitFilter:
         found = self._known(commit)
         if found is None:
             with self._graph.folding.statements(commit) as (removed, added):
-                found = _length(self._visible(added)), _length(self._visible(removed))
+                found = _length(self.visible(added)), _length(self.visible(removed))
             self._remember(commit, found)
         return found
 
@@ -205,7 +210,7 @@ class CommitFilter:
         if counted is not None:
             return any(counted)
         with self._graph.folding.statements(commit) as parts:
-            shown = any(True for part in parts for _ in self._visible(part))
+            shown = any(True for part in parts for _ in self.visible(part))
         if not shown:
             self._remember(commit, (0, 0))  # so that it is not read in full again
         return shown
@@ -215,9 +220,9 @@ class CommitFilter:
         start = b"<" + self._nodes + handle.encode() + b"> "
         with self._graph.folding.statements(commit) as parts:
             lines = (line for part in parts for line in part if line.startswith(start))
-            return any(True for _ in self._visible(lines))
+            return any(True for _ in self.visible(lines))
 
-    def _visible(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+    def visible(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The visible statements; those of one node are adjacent in a commit."""
         tables, partial = self._tables, self._schema_filter.partial_edges
         for (handle, type_name), found in groupby(filter(None, map(self._line, lines)), _NODE):
@@ -362,6 +367,17 @@ class VisibleHistory:
         return (
             self._graph.compiled(digest).schema if commit_filter is None else commit_filter.schema
         )
+
+    def filter_at(self, commit: str) -> CommitFilter | None:
+        """The filter of a commit's statements; None if nothing is hidden."""
+        return self._commit_filter(commit)
+
+    def schema_at(self, commit: str) -> Schema:
+        """The visible types at a commit."""
+        commit_filter = self._commit_filter(commit)
+        if commit_filter is not None:
+            return commit_filter.schema
+        return self._graph.compiled(self._graph.ancestry.schema_at(commit)).schema
 
     def shows(self, commit: Commit) -> bool:
         """Whether a commit changed anything visible."""

@@ -167,6 +167,7 @@ class KeyFile:
                 "its earlier keys stay in use",
                 self._path,
                 error,
+                extra={"event": "keys.unreadable"},
             )
         else:
             _log_ignored(found, str(self._path))
@@ -238,6 +239,7 @@ class KeyUrl:
                 self._url,
                 str(error) or "the answer took too long",
                 "there are none" if self.known is None else "earlier ones stay in use",
+                extra={"event": "keys.unavailable"},
             )
             return
         least, usual, most = FRESH
@@ -288,7 +290,7 @@ def _read_now(text: bytes, key: str) -> KeySet:
 
 def _log_ignored(found: KeySet, where: str) -> None:
     for reason in found.ignored:
-        _logger.info("[auth.oauth] %s: %s; skipped", where, reason)
+        _logger.info("[auth.oauth] %s: %s; skipped", where, reason, extra={"event": "keys.skipped"})
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -287,7 +287,7 @@ def source_of(settings: OAuth, folder: Path) -> KeySource:
 
 
 def _refusal(reason: str) -> Failure:
-    _logger.info("Access token refused: %s", reason)
+    _logger.info("Access token refused: %s", reason, extra={"event": "token.refused"})
     return Failure("unauthenticated", "unauthenticated", f"Invalid access token: {reason}")
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from trails.request.builtins import (
     branches,
+    changes,
     commits,
     exports,
     graph,
@@ -21,6 +22,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
     sorted(
         (
             *branches.BUILTINS,
+            *changes.BUILTINS,
             *commits.BUILTINS,
             *exports.BUILTINS,
             *graph.BUILTINS,

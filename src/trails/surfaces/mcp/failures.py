@@ -16,6 +16,7 @@ from typing import Final, Literal
 import msgspec
 from mcp_types.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS
 
+from trails.model.origins import current_trace
 from trails.model.results import Failure, FailureKind
 from trails.surfaces.mcp.wire import ERROR_META, MODERN, Json, ValidationErrors, encode
 
@@ -71,8 +72,10 @@ def map_failure(
 
 def conceal(error: BaseException) -> Failure:
     """Log an unexpected exception; the caller gets its trace id only."""
-    trace_id = secrets.token_hex(8)
-    logger.error("unexpected error (trace %s)", trace_id, exc_info=error)
+    trace_id = current_trace() or secrets.token_hex(16)
+    logger.error(
+        "unexpected error (trace %s)", trace_id, exc_info=error, extra={"event": "request.failed"}
+    )
     return Failure(
         "internal",
         "internal",
@@ -120,6 +123,8 @@ def _ready(data: Mapping[str, object]) -> Json:
     try:
         ready: Json = msgspec.json.decode(encode(data))
     except (TypeError, ValueError, RecursionError, OverflowError):
-        logger.exception("the data of a failure can't be encoded")
+        logger.exception(
+            "the data of a failure can't be encoded", extra={"event": "request.failed"}
+        )
         return {}
     return ready

@@ -434,7 +434,11 @@ class ListenStreams:
                 return None
             subscriber = self._subscriptions.open(actor, asked)
         except Exception:  # noqa: BLE001 - the SDK answers, and fails in the same way
-            _log.warning("could not open a listen stream; the SDK answers", exc_info=True)
+            _log.warning(
+                "could not open a listen stream; the SDK answers",
+                exc_info=True,
+                extra={"event": "stream.failed"},
+            )
             return None
         if isinstance(subscriber, Failure):
             return None
@@ -513,7 +517,7 @@ class Stream:
             _log.debug("the connection of a listen stream broke", exc_info=True)
         except Exception:  # noqa: BLE001 - logged; the stream ends with its client
             self._done = True
-            _log.exception("a listen stream failed")
+            _log.exception("a listen stream failed", extra={"event": "stream.failed"})
         finally:
             self._busy = False
             self._sending = None

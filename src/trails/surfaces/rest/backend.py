@@ -69,6 +69,46 @@ class TransferBackend(Protocol):
         """The blob that a field of a record names."""
 
 
+class EventPage(Protocol):
+    """Some events of the change feed."""
+
+    @property
+    def events(self) -> Sequence[CommitEvent]:
+        """Oldest first."""
+
+
+class CommitEvent(Protocol):
+    """One commit of a branch."""
+
+    @property
+    def commit(self) -> str:
+        """Its id."""
+
+
+class EventReader(Protocol):
+    """A reader of the change feed."""
+
+    @property
+    def position(self) -> str:
+        """The commit up to which everything was read."""
+
+    async def next(self, seconds: float) -> EventPage | Failure | None:
+        """The next page with events; None if there is none in time; a Failure at the end."""
+
+    def close(self) -> None:
+        """Stop following."""
+
+
+class ChangeBackend(Protocol):
+    """The change feed of a graph."""
+
+    async def poll(self, actor: Actor, arguments: Mapping[str, object]) -> Outcome:
+        """One page of changes, perhaps after a wait."""
+
+    async def open(self, actor: Actor, arguments: Mapping[str, object]) -> EventReader | Failure:
+        """A stream of changes."""
+
+
 class ServedFile(Protocol):
     """The file of a finished export, or a blob."""
 
@@ -98,6 +138,10 @@ class RestBackend(MonitoredGraph, Protocol):
     @property
     def transfers(self) -> TransferBackend:
         """What is offered beside tools and resources."""
+
+    @property
+    def changes(self) -> ChangeBackend:
+        """The change feed."""
 
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use."""

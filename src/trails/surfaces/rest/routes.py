@@ -9,7 +9,7 @@ reports it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, cast
 from urllib.parse import quote
@@ -47,6 +47,7 @@ from trails.surfaces.rest.bodies import (
     without_tokens,
     wrong_type,
 )
+from trails.surfaces.rest.changes import CHANGES, changes
 from trails.surfaces.rest.compression import Compressor
 from trails.surfaces.rest.conditions import (
     EXPECTED,
@@ -62,6 +63,7 @@ from trails.surfaces.rest.conditions import (
 from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.provenance import provenance
+from trails.surfaces.rest.query_strings import query_arguments, query_texts
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
 from trails.surfaces.rest.routing import (
     REGISTRY,
@@ -75,54 +77,6 @@ from trails.surfaces.rest.routing import (
     visible_to_all,
 )
 from trails.surfaces.rest.sparql import sparql
-
-_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
-_TRUTHS: Final = {"true": True, "false": False}
-
-
-def query_arguments(
-    call: RestCall,
-    *,
-    lists: Collection[str] = (),
-    numbers: Collection[str] = (),
-    flags: Collection[str] = (),
-    objects: Collection[str] = (),
-) -> dict[str, object]:
-    """The query string, with the named arguments as lists, numbers, booleans and JSON objects."""
-    found: dict[str, object] = {}
-    for name, text in call.request.query_params.multi_items():
-        if name in lists:
-            known = found.setdefault(name, [])
-            assert isinstance(known, list)  # noqa: S101 - set by the line above
-            known.append(text)
-        elif name in found:
-            raise refused("query_string", f"{name[:100]!r} is given twice; give it once")
-        else:
-            found[name] = (
-                int(text)
-                if name in numbers and _WHOLE.fullmatch(text)
-                else _TRUTHS.get(text, text)
-                if name in flags
-                else _read_json(text)
-                if name in objects
-                else text
-            )
-    return found
-
-
-def _read_json(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return text
-
-
-def query_texts(call: RestCall) -> dict[str, list[str]]:
-    """The query string as it is: every text of every name."""
-    found: dict[str, list[str]] = {}
-    for name, text in call.request.query_params.multi_items():
-        found.setdefault(name, []).append(text)
-    return found
 
 
 def operation_handler(
@@ -443,6 +397,7 @@ def build_routes(
         at("/export/{export}/content", get=export_content),
         at("/blobs", post=put_blob),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
+        *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
         at("/sparql", get=sparql, post=sparql),
         at("/branches/{branch}/sparql", get=sparql, post=sparql),
         at("/commits/{commit}/sparql", get=sparql, post=sparql),

@@ -248,12 +248,14 @@ class Exchange:
         try:
             await app(self.scope, self.receive, self.send)
             if not self.complete and not self.disconnected:
-                _logger.error("a request was not answered to the end")
+                _logger.error(
+                    "a request was not answered to the end", extra={"event": "request.unanswered"}
+                )
                 self._fail()
         except asyncio.CancelledError:
             self._fail()
         except Exception:
-            _logger.exception("a request could not be answered")
+            _logger.exception("a request could not be answered", extra={"event": "request.failed"})
             self._fail()
         finally:
             task, self._task = self._task, None

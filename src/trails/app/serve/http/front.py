@@ -134,6 +134,8 @@ class HttpInterface:
         """End open streams: the server waits for them when it stops."""
         for endpoint in self._endpoints.values():
             endpoint.end_streams()
+        for kernel in self._kernels.values():
+            kernel.changes.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; other protocols are refused."""

@@ -183,7 +183,11 @@ class RelaySessions:
         except* OSError:
             pass  # the front is gone
         except* Exception as group:
-            _logger.exception("An MCP session failed; the other sessions continue.", exc_info=group)
+            _logger.exception(
+                "An MCP session failed; the other sessions continue.",
+                exc_info=group,
+                extra={"event": "session.failed"},
+            )
         finally:
             del self._running[task]
             connection.close()

@@ -131,6 +131,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "Show the commit, the actor and the call that wrote each value of a record.",
         ),
         ListedCommand(
+            "changes",
+            "changes",
+            "add_changes_command",
+            "List changes, oldest first: each commit, and the nodes that it changed.",
+        ),
+        ListedCommand(
             "prov",
             "provenance",
             "add_provenance_commands",
