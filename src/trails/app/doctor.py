@@ -60,7 +60,7 @@ def examine_serving(app: App) -> list[Report]:
     for name in app.settings.graphs:
         reason = app.quarantined.get(name)
         if reason is None:
-            findings = _examine_graph(app, name)
+            findings = (*_examine_graph(app, name), *examine_round_trips(app.registry(name)))
         else:
             fix = "fix that and restart the server"
             problem = flag("declarations_broken", reason.message, fix, where=name)
@@ -85,7 +85,8 @@ def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
     return (
         passed("declarations", detail),
         passed("policies", _MODES[app.policies.judge(graph).mode]),
-        *_examine_registry(registry),
+        *examine_tools(registry),
+        *examine_declarations(registry),
         *examine_costs(app.graph(graph), registry),
         *examine(app.graph(graph), registry.schema),
     )
@@ -184,15 +185,11 @@ def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
     mutations = sum(query.mutation for query in found)
     return [
         passed("queries", f"{len(found)} stored, {mutations} of them change data"),
-        *_examine_registry(joined),
+        *examine_tools(joined),
+        *examine_declarations(joined),
+        *examine_round_trips(joined),
         *examine_costs(app.graph(graph), joined),
     ]
-
-
-def _examine_registry(registry: Registry) -> Iterator[Finding]:
-    yield from examine_tools(registry)
-    yield from examine_declarations(registry)
-    yield from examine_round_trips(registry)
 
 
 def _shadowed(app: App, graph: str) -> Iterator[Finding]:

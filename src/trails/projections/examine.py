@@ -189,9 +189,8 @@ def examine_documents(
         yield diverges(each, where)
     if not wrong:
         surfaces = ", ".join(dict.fromkeys(kind.title for kind, _ in documents))
-        said = "says" if len(expected) == 1 else "say"
-        callables = count(len(expected), "callable")
-        yield passed("projections", f"{callables} {said} the same as {surfaces}")
+        declared = count(len(expected), "callable")
+        yield passed("projections", f"{declared}, as declared on each surface ({surfaces})")
 
 
 def diverges(found: Divergence, where: str = "") -> Finding:
