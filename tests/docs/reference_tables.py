@@ -18,9 +18,9 @@ from typer.main import get_command
 from trails import App, Node, errors, node_type, predicate
 from trails.app.local import LocalOperations
 from trails.app.settings import Settings
-from trails.model.findings import FINDINGS
 from trails.model.names import portable_name
 from trails.model.results import Failure, FailureKind
+from trails.model.upkeep import FINDINGS
 from trails.projections.problems import PROBLEMS
 from trails.projections.resources import project_resources
 from trails.request.builtins import BUILTINS, BY_NAME

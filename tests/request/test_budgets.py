@@ -13,8 +13,8 @@ from trails import App, Context, capability
 from trails.app.kernels import kernel_of
 from trails.app.settings import Budgets, GraphSettings, Project, Settings
 from trails.model.actors import LOCAL, OPERATOR, Actor
-from trails.model.findings import Report
 from trails.model.results import Failure, Success
+from trails.model.upkeep import Report
 from trails.request.admission import Admission, Budget
 
 ANN = Actor("ann", credential="t1")

@@ -2,7 +2,7 @@
 
 Nothing is changed. What needs the folder is examined by the process that owns it; what a user's
 machine has (entries of MCP clients, variables, stored documents) by the command itself
-(``app/served.py``). Each finding has a code of ``model/findings.py``.
+(``app/served.py``). Each finding has a code of ``model/upkeep.py``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trails.engine.session.results import examine_costs
 from trails.engine.upkeep.doctor import examine, examine_machine
 from trails.errors import CorruptionError, TrailsError
 from trails.identity.tokens import TokenFile
-from trails.model.findings import Finding, Report, flag, passed
 from trails.model.texts import count
 from trails.model.types import Schema
+from trails.model.upkeep import Finding, Report, flag, passed
 from trails.projections.examine import examine_declarations, examine_round_trips, examine_tools
 from trails.registry.registry import Registry, with_queries
 

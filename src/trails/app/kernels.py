@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from trails import __version__
 from trails.app.app import App
 from trails.app.doctor import examine_served
+from trails.app.settings import LogSettings
 from trails.app.telemetry.logs import log_call
 from trails.engine.evidence.exports import ExportLimits, exports_of
-from trails.engine.graph.graph import everybody
+from trails.engine.graph.graph import Graph, everybody
 from trails.errors import TrailsError
 from trails.model.actors import Actor
 from trails.model.results import Failure
 from trails.request.admission import Budget, KernelOptions
 from trails.request.pipeline import Kernel
 
+if TYPE_CHECKING:  # OpenTelemetry is optional
+    from trails.app.telemetry.otel import Telemetry
+
 
 def kernel_of(
-    app: App, graph: str = "main", is_current: Callable[[Actor], bool] = everybody
+    app: App,
+    graph: str = "main",
+    is_current: Callable[[Actor], bool] = everybody,
+    telemetry: Telemetry | None = None,
 ) -> Kernel:
     """Return the kernel of one graph; the caller closes it before the app.
 
@@ -28,11 +36,7 @@ def kernel_of(
     """
     settings, service = app.settings, app.service(graph)
     service.graph.is_current = is_current
-    slow, log = service.graph.slow_queries, settings.log
-    if log.slow_query_ms:
-        slow.threshold, slow.texts = log.slow_query_ms * 1_000_000, log.texts
-    if log.calls:
-        service.graph.activities.on_end = partial(log_call, graph)
+    _observe(service.graph, settings.log, telemetry)
     service.graph.write_seconds = settings.graphs[graph].budgets.write_seconds
     service.graph.blocking.limit = settings.graphs[graph].budgets.write_seconds_per_minute
     service.graph.most_blob = settings.graphs[graph].budgets.blob_mb << 20
@@ -60,16 +64,35 @@ def kernel_of(
                 settings.graphs[graph].export_hours, budgets.exports, budgets.export_mb << 20
             ),
             doctor=partial(examine_served, app, graph),
+            trace=None if telemetry is None else telemetry.trace,
         ),
     )
+
+
+def _observe(graph: Graph, log: LogSettings, telemetry: Telemetry | None) -> None:
+    """Log and count calls and queries as the settings say."""
+    slow, observers = graph.slow_queries, graph.activities.observers
+    if log.slow_query_ms:
+        slow.threshold, slow.texts = log.slow_query_ms * 1_000_000, log.texts
+    if log.calls:
+        observers.append(partial(log_call, graph.name))
+    if telemetry is not None:
+        observers.append(partial(telemetry.count, graph.name))
+        graph.slow_queries = telemetry.time_queries(slow)
 
 
 class ServedGraphs(Mapping[str, Kernel | Failure]):
     """Every graph by its id, opened on first use."""
 
-    def __init__(self, app: App, is_current: Callable[[Actor], bool] = everybody) -> None:
+    def __init__(
+        self,
+        app: App,
+        is_current: Callable[[Actor], bool] = everybody,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._app = app
         self._is_current = is_current
+        self._telemetry = telemetry
         self._opened: dict[str, Kernel | Failure] = {}
 
     def __getitem__(self, graph: str) -> Kernel | Failure:
@@ -83,7 +106,7 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
 
     def _open(self, graph: str) -> Kernel | Failure:
         try:
-            kernel = kernel_of(self._app, graph, self._is_current)
+            kernel = kernel_of(self._app, graph, self._is_current, self._telemetry)
             exports_of(self._app.graph(graph)).resume()
             return kernel
         except TrailsError as error:

@@ -64,7 +64,6 @@ from trails.model.decisions import (
     PolicyQuestion,
     PolicyResult,
 )
-from trails.model.findings import Report
 from trails.model.metrics import METRICS_PATH, ServerMetrics
 from trails.model.results import Failure
 from trails.model.types import Schema
@@ -76,6 +75,7 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
+    Report,
     RestoreRequest,
 )
 from trails.surfaces.cli.operations import Progress, ProjectLocation, Session

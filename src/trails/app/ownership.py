@@ -37,7 +37,7 @@ from trails.engine.upkeep.backups import GRAPHS, finish_replacement
 from trails.errors import LockedError, StorageError
 from trails.files import make_private, open_to_others, private_folder
 from trails.model.actors import Secret
-from trails.model.findings import Finding, flag, passed
+from trails.model.upkeep import Finding, flag, passed
 
 _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""

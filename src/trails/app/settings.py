@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Final, Literal, cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import inspect
@@ -314,6 +315,35 @@ class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Retention(self.activity_days or None, self.activity_rows or None)
 
 
+class TelemetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[telemetry]``: OpenTelemetry, which needs the extra ``trails[otel]``."""
+
+    otlp: str
+    """The base URL of a collector that takes OTLP over HTTP, as ``"http://127.0.0.1:4318"``."""
+    traces: bool = True
+    """Sends a span for each call, and for each query in it."""
+    metrics: bool = True
+    """Sends metrics."""
+    sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """The share of traces that are sent; of traces that a caller has begun, the caller decides."""
+    metrics_seconds: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 60.0
+    """Seconds between two reports of metrics."""
+
+    def check(self) -> None:
+        """Refuse a URL that no collector can have; it is not shown, as it may have a password."""
+        try:
+            parts = urlsplit(self.otlp)
+            valid = parts.scheme in {"http", "https"} and bool(parts.hostname)
+            valid = valid and (parts.port is None or parts.port > 0)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise SettingsError(
+                f"{SETTINGS_FILE}: [telemetry] otlp must be the URL of a collector, in the form "
+                '"http://127.0.0.1:4318"'
+            )
+
+
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[sandbox]``: limits of untrusted SPARQL and RDF."""
 
@@ -370,6 +400,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     auth: Auth = Auth()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings | None = None
     loads: Loads = Loads()
     sandbox: SandboxSettings = SandboxSettings()
     validation: Validation = Validation()
@@ -407,6 +438,8 @@ def read_settings(folder: Path) -> Settings:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
     if settings.auth.oauth is not None:
         check_oauth(settings.auth.oauth)
+    if settings.telemetry is not None:
+        settings.telemetry.check()
     if not settings.graphs:
         return msgspec.structs.replace(settings, graphs={"main": GraphSettings()})
     return settings

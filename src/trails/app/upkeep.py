@@ -41,8 +41,7 @@ from trails.errors import (
 )
 from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
-from trails.model.findings import Finding, Report, flag
-from trails.model.upkeep import Cleaned, Manifest, Optimized, RestoreRequest
+from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest, flag
 
 Progress = Callable[[str], None]
 

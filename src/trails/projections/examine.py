@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from trails.model.capabilities import Capability, StoredQuery, Tool
-from trails.model.findings import Finding, flag, passed
 from trails.model.names import portable_name, suggest
 from trails.model.texts import count
 from trails.model.types import OBJECT
+from trails.model.upkeep import Finding, flag, passed
 from trails.projections.coherence import (
     CARD,
     MCP,

@@ -10,23 +10,25 @@ Thread-safe without a lock: running calls are items of a list, and appending is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from sys import maxsize
 from time import monotonic
-from typing import Final, Literal, Self
+from typing import Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
 from trails.engine.evidence.exports import ExportLimits
+from trails.engine.graph.activities import CallRecord
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
-from trails.model.findings import Report
 from trails.model.results import DEFAULT_CHARS, Failure
+from trails.model.upkeep import Report
 from trails.request.answers import failure_of
 
+T = TypeVar("T")
 _SOON: Final = 1
 """Seconds after which a running call may have ended."""
 _FEW: Final = 1024
@@ -243,6 +245,12 @@ def _failure(message: str, **data: object) -> Failure:
     return failure_of(BudgetError(message, **data), "")
 
 
+class Trace(Protocol):
+    """Does the work of a call on a graph inside of a span."""
+
+    def __call__(self, graph: str, call: CallRecord, work: Awaitable[T], /) -> Awaitable[T]: ...
+
+
 class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one graph, and names of its project."""
 
@@ -259,3 +267,5 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     exports: ExportLimits = ExportLimits()
     doctor: Callable[[], Report] | None = None
     """Examines the graph and its folder; None: only the graph is examined."""
+    trace: Trace | None = None
+    """Does the work of calls inside of spans, if the settings name a collector."""

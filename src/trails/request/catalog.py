@@ -18,10 +18,10 @@ from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache, VersionedCache
 from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
-from trails.model.findings import Finding
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
+from trails.model.upkeep import Finding
 from trails.projections.examine import (
     describe_callables,
     examine_documents,

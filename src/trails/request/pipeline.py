@@ -27,11 +27,11 @@ from trails.engine.upkeep.doctor import examine
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
-from trails.model.findings import Report
 from trails.model.metrics import GraphMetrics
 from trails.model.origins import CURRENT_CALL
 from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
+from trails.model.upkeep import Report
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.projections.thing_description import Card
@@ -63,6 +63,7 @@ class Kernel:
         self._service = service
         self._name = service.graph.name
         self._options = options
+        self._trace = options.trace
         self._authority = Authorizer(service.graph, options.judge)
         self._admission = Admission(options.budget)
         self.refuse_overload = self._admission.refuse_overload
@@ -187,13 +188,14 @@ class Kernel:
         call = CallRecord(
             actor.name, tool.name, seen.kind, reads=tool.hints.read_only, caller=actor
         )
-        return self._pass(
+        passed = self._pass(
             actor,
             refuse_scope(actor, tool),
             call,
             self._dispatch.run,
             Request(pinned, seen, call, arguments, rights, max_chars),
         )
+        return passed if self._trace is None else self._trace(self._name, call, passed)
 
     async def _pass(
         self,
@@ -283,8 +285,11 @@ class Kernel:
         call, lacking = CallRecord(actor.name, READ, "read"), refuse_reading(actor)
         CURRENT_CALL.set((self._name, call))
         try:
-            found = await self._pass(
+            reading = self._pass(
                 actor, lacking, None, self._reader.read, actor, uri, most, form, call
+            )
+            found = await (
+                reading if self._trace is None else self._trace(self._name, call, reading)
             )
         except asyncio.CancelledError:
             self._reader.record(call, None, uri)

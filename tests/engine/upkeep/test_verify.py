@@ -18,9 +18,9 @@ from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.session.context import GraphContext
 from trails.engine.upkeep.verify import verify, verify_and_repair
-from trails.model.findings import Finding
 from trails.model.names import branch_folder
 from trails.model.results import ReadOnly
+from trails.model.upkeep import Finding
 from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.rows import seal, unseal

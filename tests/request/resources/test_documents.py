@@ -9,8 +9,8 @@ from tests.worlds.graphs import Reading
 from trails import App, Node, node_type, predicate
 from trails.model.actors import LOCAL, Actor
 from trails.model.capabilities import StoredQuery
-from trails.model.findings import Finding, Report
 from trails.model.history import MergeRequest
+from trails.model.upkeep import Finding, Report
 from trails.model.uris import parse_address
 from trails.request.admission import KernelOptions
 from trails.request.pipeline import Kernel

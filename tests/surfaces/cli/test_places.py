@@ -47,7 +47,7 @@ def place(request, template, tmp_path_factory):
 def test_instances_are_listed_and_shown(place):
     """As a table and as JSON-LD; pages fit together."""
     assert place.out("get", "Task").splitlines()[1:3] == [
-        "t1  Read the tour   ",
+        "t1  Read the tour",
         "t2  Write the report",
     ]
     page = place.json("get", "Task", "--limit", 1)

@@ -14,10 +14,11 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,11 +32,16 @@ from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.relay.links import Listeners, Preamble
 from trails.app.serve.relay.owners import OwnerAddress, SocketFolder
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
+from trails.app.settings import Settings
+from trails.errors import SettingsError
 from trails.identity.oauth.challenges import Challenges
-from trails.model.actors import Secret
+from trails.model.actors import OPERATOR, Secret
 from trails.model.texts import count
 from trails.request.authenticate import Authenticator
 from trails.request.monitor import Traffic
+
+if TYPE_CHECKING:  # OpenTelemetry is optional
+    from trails.app.telemetry.otel import Telemetry
 
 _GRACE: Final = 1.0
 """Seconds that calls in threads get after the shutdown."""
@@ -119,10 +125,11 @@ async def _serve(
     report: Callable[[str], None],
 ) -> AsyncIterator[None]:
     """Serve both sockets of an owner, and its ports."""
-    graphs = ServedGraphs(app, listening.authenticator.is_current)
+    telemetry = start_telemetry(app.settings)
+    graphs = ServedGraphs(app, listening.authenticator.is_current, telemetry)
     sessions = RelaySessions(graphs, app, listening.authenticator)
     server = await asyncio.start_unix_server(sessions.serve, sock=sockets.mcp_socket)
-    http = _Http(app, graphs, listening, sockets.http_socket, key)
+    http = _Http(app, graphs, listening, sockets.http_socket, key, telemetry)
     running = asyncio.create_task(http.run(sessions.answered))
     running.add_done_callback(lambda task: _report_failure(task, report))
     tidying = asyncio.create_task(trim_memory())
@@ -137,7 +144,23 @@ async def _serve(
         grace = app.settings.server.drain_seconds
         ending = asyncio.gather(sessions.end(grace + _MARGIN), running)
         await _drain(ending, graphs, grace, report)
+        if telemetry is not None:
+            await asyncio.to_thread(telemetry.close)
         await _close(graphs)
+
+
+def start_telemetry(settings: Settings) -> Telemetry | None:
+    """Begin to send spans and metrics, if the settings name a collector."""
+    if settings.telemetry is None:
+        return None
+    try:
+        from trails.app.telemetry.otel import Telemetry  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError(
+            f"[telemetry] needs OpenTelemetry ({error.name} is missing); install it with "
+            "pip install 'trails[otel]', or remove [telemetry] from trails.toml"
+        ) from None
+    return Telemetry(settings.telemetry, settings.project.name, __version__)
 
 
 async def _drain(
@@ -189,7 +212,9 @@ class _Http:
         listening: HttpOptions,
         sock: socket.socket,
         key: Secret,
+        telemetry: Telemetry | None,
     ) -> None:
+        self._telemetry = telemetry
         self._app = app
         self._graphs = graphs
         self._listening = listening
@@ -246,6 +271,8 @@ class _Http:
             )
             state = server.server_state
             monitor.traffic = Traffic(state.connections, state.responses)
+            if self._telemetry is not None:
+                self._telemetry.measure(partial(monitor.metrics, OPERATOR))
             serving = asyncio.create_task(server.run_on([Port(self._sock), *ports]))
             ending = asyncio.create_task(self.ending.wait())
             self._ready.set()

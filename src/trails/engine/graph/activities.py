@@ -25,12 +25,11 @@ from trails.errors import StorageError, StorageFullError
 from trails.log.activities import matches
 from trails.log.protocol import Log
 from trails.model.actors import Actor
-from trails.model.findings import Finding, flag
 from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import uuid7
 from trails.model.metrics import CallCounter
 from trails.model.origins import ORIGIN
-from trails.model.upkeep import KEEP_ALL, Retention
+from trails.model.upkeep import KEEP_ALL, Finding, Retention, flag
 
 _LONGEST: Final = 500
 
@@ -346,8 +345,8 @@ class Activities:
         """``kept``: whether the log can be written; where it can't, nothing is recorded."""
         self.calls = CallCounter()
         """Counts the calls that have ended, kept or not."""
-        self.on_end: Callable[[CallRecord, str, int], None] | None = None
-        """Gets each of them, with its outcome and its nanoseconds, if the settings want that."""
+        self.observers: list[Callable[[CallRecord, str, int], None]] = []
+        """Get each of them, with its outcome and its nanoseconds."""
         self._log = log
         self._kept = kept
         self._retention = retention
@@ -438,8 +437,8 @@ class Activities:
 
     def _count(self, call: CallRecord, outcome: str, nanoseconds: int) -> None:
         self.calls.add(call.name, call.origin.surface, outcome, nanoseconds)
-        if self.on_end is not None:
-            self.on_end(call, outcome, nanoseconds)
+        for observe in self.observers:
+            observe(call, outcome, nanoseconds)
 
     @property
     def waiting(self) -> int:

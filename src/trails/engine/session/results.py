@@ -22,12 +22,12 @@ from trails.engine.graph.graph import Graph
 from trails.errors import ForbiddenError, TrailsError
 from trails.model.capabilities import Capability
 from trails.model.constraints import shorten
-from trails.model.findings import Finding, flag, passed
 from trails.model.history import Activity
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, KindError
 from trails.model.texts import count
 from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
+from trails.model.upkeep import Finding, flag, passed
 from trails.model.values.json_values import Json
 from trails.registry.registry import Declared, Registry
 

@@ -12,8 +12,8 @@ from typing import IO, Final
 
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.blob_names import blob_fields
-from trails.model.findings import Finding, flag, passed
 from trails.model.texts import count
+from trails.model.upkeep import Finding, flag, passed
 
 _BLOCK: Final = 1 << 20
 _SHOWN: Final = 3

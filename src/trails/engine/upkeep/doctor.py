@@ -16,11 +16,11 @@ from trails.engine.history.branches import list_branches
 from trails.engine.upkeep.verify import check_newest
 from trails.log.archives import ARCHIVES_FOLDER
 from trails.log.storage import files_below
-from trails.model.findings import Finding, flag, passed
 from trails.model.history import Position
 from trails.model.names import branch_folder
 from trails.model.texts import count
 from trails.model.types import Schema
+from trails.model.upkeep import Finding, flag, passed
 
 _LIBRARIES = ("trails", "pyoxigraph", "msgspec", "google-re2", "backports.zstd")
 _LOW_DISK = 200 * 1024 * 1024

@@ -25,11 +25,11 @@ from trails.engine.upkeep.blob_check import check_blobs
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest
 from trails.log.storage import files_below
-from trails.model.findings import FINDINGS, Finding, flag, passed
 from trails.model.history import GENESIS, Commit, Move, is_chained
 from trails.model.iris import digest_of
 from trails.model.nodes import NodeState
 from trails.model.texts import count
+from trails.model.upkeep import FINDINGS, Finding, flag, passed
 from trails.views.base import View
 from trails.views.nodes.compare import States
 from trails.views.nodes.file import NodeFile

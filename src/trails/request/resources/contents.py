@@ -27,13 +27,13 @@ from trails.engine.upkeep.maintenance import measure
 from trails.errors import FieldError, NotFoundError, ValidationError
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import coercer_of, compile_field, shorten
-from trails.model.findings import Report
 from trails.model.history import Activity, Commit
 from trails.model.iris import XSD
 from trails.model.kinds import KindError
 from trails.model.names import suggest
 from trails.model.nodes import Condition, Selection
 from trails.model.types import PredicateDescriptor, TypeDescriptor
+from trails.model.upkeep import Report
 from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,

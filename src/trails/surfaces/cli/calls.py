@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
-from rich.padding import Padding
 
 from trails.errors import NotFoundError, QueryError, TrailsError
 from trails.model.capabilities import Tool
@@ -27,7 +25,8 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output.markup import escape, indented
+from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.values import read_json_text as read_document
 from trails.surfaces.cli.values import show_result
 
@@ -97,10 +96,8 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 change = "" if each.hints.read_only else " [yellow](changes data)[/]"
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
                 text = each.description if name else each.description.partition("\n")[0]
-                report.text.append(Padding(escape(text), (0, 0, 0, 2)))
-                report.text += [
-                    Padding(f"--arg {line}", (0, 0, 0, 4)) for line in _parameters(each)
-                ]
+                report.text.append(indented(escape(text), 2))
+                report.text += [indented(f"--arg {line}", 4) for line in _parameters(each)]
 
 
 def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[str, object]:

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from rich.markup import escape
 
 from trails.errors import QueryError
 from trails.model.history import (
@@ -40,8 +39,10 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.values import plain_table, read_json_text, short, spell, when
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.values import read_json_text, short, spell, when
 
 _SIDES: Final[dict[str, Side]] = {"ours": "ours", "theirs": "theirs"}
 _split = re.compile(r"(.+?)=(ours|theirs|value:.*)", re.DOTALL).fullmatch
@@ -217,7 +218,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             found = session.branches()
             report.value = {"branches": found}
-            table = plain_table("branch", "commit", "time", "actor", "message")
+            table = TextTable("branch", "commit", "time", "actor", "message")
             for each in found:
                 table.add_row(
                     escape(each.name),
@@ -374,7 +375,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 page = session.commits(wanted, after=after, limit=limit)
             report.value = page
-            table = plain_table("commit", "time", "actor", "message")
+            table = TextTable("commit", "time", "actor", "message")
             for each in page.commits:
                 where = f"[dim]{escape(each.branch)}:[/] " if everything else ""
                 table.add_row(

@@ -19,7 +19,6 @@ from trails.model.decisions import (
     PolicyQuestion,
     PolicyResult,
 )
-from trails.model.findings import Report
 from trails.model.history import (
     BranchInfo,
     CommitDetail,
@@ -39,6 +38,7 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
+    Report,
     RestoreRequest,
 )
 from trails.model.writes import LoadRequest, LoadResult, Mutation

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
 from trails.model.capabilities import StoredQuery
@@ -38,18 +35,18 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, Terminal, complain, data_output
+from trails.surfaces.cli.output.markup import escape, indented
+from trails.surfaces.cli.output.reporting import Reporting, complain, data_output
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import (
     as_commit,
     guessed_params,
-    plain_table,
     read_json_text,
     read_text,
     short,
     typed_params,
 )
 
-_READABLE: Final = 12
 _ROWS: Final = 1000
 """Rows that a table shows at most."""
 
@@ -131,10 +128,8 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             for each in found:
                 change = " [yellow](changes data)[/]" if each.mutation else ""
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
-                report.text.append(Padding(escape(each.description), (0, 0, 0, 2)))
-                report.text += [
-                    Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
-                ]
+                report.text.append(indented(escape(each.description), 2))
+                report.text += [indented(f"--param {_declared(param)}", 4) for param in each.params]
             if not found:
                 report.text.append("No stored queries. Add .rq files to the queries folder.")
 
@@ -171,11 +166,7 @@ def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, n
 
 def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
     rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
-    rows_shown = f"[dim]{_row_count(answer)}[/]"
-    if _fits(answer.variables, rows):
-        report.text = [_table(answer, rows), "", rows_shown]
-    else:
-        report.text = [*_records(answer.variables, rows), rows_shown]
+    report.text = [_table(answer, rows), "", f"[dim]{_row_count(answer)}[/]"]
 
 
 def _row_count(answer: QueryAnswer) -> str:
@@ -188,30 +179,20 @@ def _row_count(answer: QueryAnswer) -> str:
     return f"{total}; the first {found:,} are shown" if cut else total
 
 
-def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether all columns fit the terminal at a readable width."""
-    columns = zip(*rows, strict=True) if rows else [[] for _ in names]
-    longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
-    return sum(min(each, _READABLE) + 2 for each in longest) <= Terminal().width
-
-
-def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    width = max(map(len, names))
-    for row in rows:
-        for name, cell in zip(names, row, strict=True):
-            yield f"[bold]{name:{width}}[/]  {cell}"
-        yield ""
-
-
-def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> Table:
-    table = plain_table(*answer.variables)
-    for at, name in enumerate(answer.variables):
-        values = [row[name] for row in answer.rows if row[name] is not None]
-        if values and all(isinstance(each, int | float) for each in values):
-            table.columns[at].justify = "right"
+def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> TextTable:
+    columns = [[row[name] for row in answer.rows] for name in answer.variables]
+    table = TextTable(
+        *answer.variables, numbers=[at for at, each in enumerate(columns) if _numbers(each)]
+    )
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _numbers(values: Sequence[object]) -> bool:
+    """Whether a column has numbers only."""
+    given = [each for each in values if each is not None]
+    return bool(given) and all(isinstance(each, int | float) for each in given)
 
 
 def _cell(value: object, nodes: str) -> str:
