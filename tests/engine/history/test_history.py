@@ -281,7 +281,7 @@ class TestUpkeep:
     def test_a_backup_brings_everything_back(self, project: Path, tmp_path: Path) -> None:
         """Restored in an empty place, all branches and commits are there, views made anew."""
         with App.open(project) as app:
-            heads = {each.name: each.commit for each in app.versions().branches()}
+            heads = {each.name: each.head for each in app.versions().branches()}
             expected = masses(app), masses(app, branch="kept")
             manifest = backup_project(app, tmp_path / "copy", print)["main"]
             assert manifest is not None
@@ -291,7 +291,7 @@ class TestUpkeep:
             done = restore_project(app, tmp_path / "copy", print, RestoreRequest())
             assert done == {"main": None}
         with App.open(project) as app:
-            assert {each.name: each.commit for each in app.versions().branches()} == heads
+            assert {each.name: each.head for each in app.versions().branches()} == heads
             assert (masses(app), masses(app, branch="kept")) == expected
             assert all(finding.severity == "ok" for finding in verify(app.graph(), print))
 

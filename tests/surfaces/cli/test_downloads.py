@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from trails.errors import ConflictError, StorageError, UnreachableError
-from trails.surfaces.cli import downloads
+from trails.surfaces.cli.output import downloads
 from trails.surfaces.cli.output.downloads import Download
 from trails.surfaces.cli.output.reporting import Reporting
 
