@@ -1,11 +1,12 @@
 """How Sphinx builds the site: ``make docs``.
 
 The pages are plain Markdown, readable without the site. ``index.md`` is the navigation: the links
-under each of its headings become a part of the sidebar. The site has ``llms.txt``, ``llms-full.txt``
-and the Markdown of each page beside it.
+under each of its headings become a part of the sidebar. The site also has ``llms.txt``,
+``llms-full.txt`` and the Markdown of each page.
 """
 
 import re
+from pathlib import Path
 
 from sphinx.application import Sphinx
 

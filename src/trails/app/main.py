@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from trails.app.memory import without_gc
-from trails.surfaces.cli.plain import INTERRUPTED, USAGE, print_status
+from trails.surfaces.cli.output.plain import INTERRUPTED, USAGE, print_status
 from trails.surfaces.cli.shell.catalog import print_help
 
 if TYPE_CHECKING:

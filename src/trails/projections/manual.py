@@ -11,13 +11,14 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from posixpath import dirname, join, normpath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 
 from trails.projections.pages import project_page
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 DOCS_PATH: Final = "/docs"
 _SUFFIX: Final = ".md"
@@ -78,6 +79,8 @@ def _link_to(text: str, path: str, base: str, suffix: str = _SUFFIX) -> str:
 
 def _render(text: str) -> str:
     """Markdown as HTML; headings have the anchors that GitHub gives them."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 - few servers are asked for a page
+
     reader = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = reader.parse(text)
     title = "Trails"

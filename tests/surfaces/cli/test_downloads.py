@@ -11,9 +11,9 @@ import pytest
 import typer
 
 from trails.errors import ConflictError, StorageError, UnreachableError
-from trails.surfaces.cli import downloads
-from trails.surfaces.cli.downloads import Download
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output import downloads
+from trails.surfaces.cli.output.downloads import Download
+from trails.surfaces.cli.output.reporting import Reporting
 
 WHOLE = bytes(range(256)) * 40
 HANDLE = "export-" + "a" * 32

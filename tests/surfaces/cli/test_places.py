@@ -47,7 +47,7 @@ def place(request, template, tmp_path_factory):
 def test_instances_are_listed_and_shown(place):
     """As a table and as JSON-LD; pages fit together."""
     assert place.out("get", "Task").splitlines()[1:3] == [
-        "t1  Read the tour   ",
+        "t1  Read the tour",
         "t2  Write the report",
     ]
     page = place.json("get", "Task", "--limit", 1)
@@ -60,7 +60,7 @@ def test_instances_are_listed_and_shown(place):
     document = place.json("get", "Person", "ann@example.org")
     assert document["@id"].endswith("/Person/ann%40example.org")
     assert "title     Read the tour" in place.out("get", "Task", "t1")
-    first = place.json("commit", "list", "--limit", 50)["commits"][-1]["id"]
+    first = place.json("commit", "list", "--limit", 50)["commits"][-1]["commit"]
     assert place.out("get", "Task", "--snapshot", first) == "No instances of Task.\n"
     assert "priority" in place.error("get", "Task", "--where", "priority=high")
     assert "did you mean 'Task'?" in place.error("get", "Tusk")
@@ -160,7 +160,7 @@ def test_versions_are_made_compared_and_merged(place):
     assert merged["outcome"] == "merged"
     newest = place.json("commit", "list", "--limit", 1)["commits"][0]
     assert newest["message"] == "Settled"
-    assert place.json("commit", "show", newest["id"])["commit"]["digest"] == newest["digest"]
+    assert place.json("commit", "show", newest["commit"])["position"] == newest["position"]
     assert len(place.json("commit", "list", "--all", "--limit", 50)["commits"]) > 3
     assert place.out("branch", "delete", "agents/ada").startswith("Deleted branch agents/ada")
     assert "not_found" in place.out("commit", "show", "deadbeef", "--json", code=2)

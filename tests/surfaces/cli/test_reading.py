@@ -8,6 +8,7 @@ import pytest
 
 from trails.errors import QueryError
 from trails.surfaces.cli.operations import ReadState
+from trails.surfaces.cli.output.markup import parse_runs, render
 from trails.surfaces.cli.reading import (
     highlight,
     read_name,
@@ -24,11 +25,11 @@ def test_matches_are_highlighted_where_they_are():
     text = "a\x1b[31mred\x07 \u202ematch\u202c end"
     start = text.index("match")
     shown = highlight(text, [(start, start + 5), (start + 3, start + 7)])
-    assert "\x1b" not in shown.plain
-    styled = [shown.plain[each.start : each.end] for each in shown.spans]
-    assert styled == ["match", "\\u202c "]
-    assert highlight("x", []).plain == "x"
-    assert highlight("abc", [(-5, 2)]).plain == "abc"
+    runs = list(parse_runs(shown))
+    assert "\x1b" not in "".join(run.text for run in runs)
+    assert [run.text for run in runs if run.style] == ["match", "\\u202c "]
+    assert highlight("x", []) == "x"
+    assert render(highlight("abc", [(-5, 2)]), colour=False) == "abc"
 
 
 def test_commands_survive_a_shell():

@@ -9,7 +9,7 @@ import os
 import pytest
 import typer
 
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output.reporting import Reporting
 
 
 def test_a_file_that_can_not_be_written(capsys):

@@ -6,14 +6,16 @@ import pty
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
-from rich.padding import Padding
 from tests.worlds.processes import Shell, command
 
-from trails.surfaces.cli.plain import visible
-from trails.surfaces.cli.reporting import Terminal, escape_json
-from trails.surfaces.cli.values import plain_table
+from trails.surfaces.cli.output import markup
+from trails.surfaces.cli.output.markup import cell_width, escape, indented, render
+from trails.surfaces.cli.output.plain import visible
+from trails.surfaces.cli.output.reporting import escape_json, print_text
+from trails.surfaces.cli.output.tables import TextTable
 
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 HOSTILE = "[bold]d[/bold] :smile: urn:x:y \x1b]0;x\x07\x9b31m\x7f\r\x08a\u202eb\u2066c\u200f"
@@ -97,33 +99,116 @@ def test_data_is_exact_in_a_pipe_and_visible_on_a_terminal(hostile):
     piped = hostile.out(*asked)
     assert "\x1b" in piped
     for arguments in (asked, ["export", "--format", "nquads"]):
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            command(*arguments), cwd=hostile.project, stdout=theirs, stderr=subprocess.DEVNULL
-        )
-        os.close(theirs)
-        shown = b""
-        while True:
-            try:
-                block = os.read(ours, 65536)
-            except OSError:
-                break
-            if not block:
-                break
-            shown += block
-        process.wait()
-        os.close(ours)
-        text = shown.decode().replace("\r\n", "\n")
+        text = on_terminal(hostile.project, arguments)
         assert "[bold]d[/bold]" in text
         assert not STEERING.search(text)
 
 
-def test_text_in_cells_and_paddings_is_shown_too(capsys):
+def test_text_in_cells_and_lines_is_shown_too(capsys):
     """All that is laid out goes through one place."""
-    table = plain_table("\x1b[31mhead")
+    table = TextTable("\x1b[31mhead")
     table.add_row("\x9bcell")
-    Terminal().print(table)
-    Terminal().print(Padding("\u202epad", (0, 0, 0, 2)))
+    print_text(table, indented("\u202epad", 2))
     out = capsys.readouterr().out
     assert not STEERING.search(out)
-    assert all(each in out for each in (r"\x1b", r"\x9bcell", r"\u202epad"))
+    assert all(each in out for each in (r"\x1b", r"\x9bcell", r"  \u202epad"))
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "\\", "a\\", "\\[bold]", "[/]", "[[bold]]", "a\\\\[dim]", ""]
+)
+def test_what_is_escaped_is_shown_as_it_is(text):
+    """Wherever it is in a text of ours, with and without colours; no tag of ours is lost."""
+    assert render(f"[bold]{escape(text)}[/].", colour=False) == f"{visible(text)}."
+    shown = render(f"[red]x[/]{escape(text)}[bold]y[/]", colour=True)
+    assert shown == f"\x1b[31mx\x1b[0m{visible(text)}\x1b[1my\x1b[0m"
+
+
+LONG = "one two three four five six seven eight nine ten"
+ROWS = [("a1", LONG, "7"), ("b2", "x" * 40, "11"), ("c3", "日本語" * 9, "5")]
+
+
+def rows_at(width):
+    """Lines of a table on a terminal of some width, or in a pipe."""
+    table = TextTable("id", "text", "number", numbers=[2])
+    for id_, text, number in ROWS:
+        table.add_row(id_, f"[dim]{text}[/]", number)
+    return list(table.lines(width, colour=False))
+
+
+def test_a_table_is_never_wrapped_or_cut_in_a_pipe():
+    """One line for each row, whatever is in it."""
+    lines = rows_at(None)
+    assert len(lines) == 1 + len(ROWS)
+    assert all(text in line for line, (_, text, _) in zip(lines[1:], ROWS, strict=True))
+    table = TextTable("id", "text")
+    table.add_row("a", "two\nlines\tand a tab")
+    assert list(table.lines(None, colour=False))[1] == r"a   two\nlines\tand a tab"
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 40, 34])
+def test_a_table_fits_a_terminal(width):
+    """Long cells are wrapped, between words where they can be; nothing is lost."""
+    lines = rows_at(width)
+    assert max(map(cell_width, lines)) <= width
+    middle = "".join(line[4:] for line in lines)
+    for _, text, _ in ROWS:
+        letters = "".join(text.split())
+        assert letters in "".join(middle.split()).replace("711", "").replace("7", "") or width < 80
+
+
+def test_a_table_that_would_not_be_readable_is_a_list():
+    """Of names and values, each whole."""
+    lines = rows_at(20)
+    assert lines[:3] == ["id      a1", f"text    {LONG}", "number  7"]
+    assert lines.count("") == len(ROWS) - 1
+
+
+def test_only_a_terminal_gets_colours_and_columns(template):
+    """With NO_COLOR not even that; a pipe gets every row on one line."""
+    shown = on_terminal(template, ["branch", "list"])
+    assert "\x1b[1mbranch\x1b[0m" in shown
+    assert "\x1b" not in on_terminal(template, ["branch", "list"], NO_COLOR="1")
+    narrow = on_terminal(template, ["commit", "list"], COLUMNS="30", NO_COLOR="1")
+    assert max(map(len, narrow.splitlines())) <= 30 + len("message  First load")
+    piped = Shell(template).out("commit", "list")
+    assert "\x1b" not in piped
+    assert all(len(line.split("  ")) >= 3 for line in piped.splitlines() if line)
+
+
+def on_terminal(folder, arguments, **environment):
+    """What a command prints on a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command(*arguments),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm", **environment},
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            block = os.read(ours, 65536)
+        except OSError:
+            break
+        if not block:
+            break
+        shown += block
+    process.wait()
+    os.close(ours)
+    return shown.decode().replace("\r\n", "\n")
+
+
+def test_every_tag_that_a_command_writes_is_a_style():
+    """One that is not would be printed as it is."""
+    folder = Path(markup.__file__).parent.parent
+    used = {
+        tag
+        for file in folder.rglob("*.py")
+        for tag in re.findall(r"(?<![\\\[\w])\[([a-z ]+)\][^\n]*?\[/\]", file.read_text())
+    }
+    assert used >= {"bold", "dim"}
+    assert used <= set(markup._STYLES)

@@ -12,8 +12,6 @@ from typing import Annotated, Final, TypeVar, get_args
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from trails.errors import PolicyError, TrailsError
 from trails.model.actors import IssuedToken, TokenRecord, TokenRequest
@@ -30,7 +28,9 @@ from trails.model.names import suggest
 from trails.model.texts import count
 from trails.surfaces.cli.operations import PolicyCommands, Tokens
 from trails.surfaces.cli.options import BranchOption, GraphOption, JsonOption, ProjectOption
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting
+from trails.surfaces.cli.output.tables import TextTable
 
 ActorGroupsOption = Annotated[
     list[str] | None,
@@ -155,7 +155,8 @@ def add_policy_commands(cli: typer.Typer, policies: PolicyCommands) -> None:
             asked = [_named_actor(each, scopes) for each in actors or ()]
             found = policies.policy_matrix(project, graph, asked, branch)
             report.value = found
-            report.text.append(_decision_table(found))
+            heading = f"{escape(found.graph)}, branch {escape(found.branch)}"
+            report.text += [heading, "", _decision_table(found)]
 
 
 def _actor(
@@ -229,12 +230,12 @@ def _describe_verdict(verdict: PolicyVerdict) -> Iterator[str]:
         yield f"      {escape(line)}"
 
 
-def _decision_table(found: PolicyMatrix) -> Table:
-    table = Table(title=f"{found.graph}, branch {found.branch}", box=None, pad_edge=False)
-    table.add_column("tool", overflow="fold")
-    for each in found.actors:
-        groups = f"\n[dim]{escape(', '.join(each.groups))}[/]" if each.groups else ""
-        table.add_column(f"{escape(each.actor)}{groups}", overflow="fold")
+def _decision_table(found: PolicyMatrix) -> TextTable:
+    names = [
+        f"{each.actor} ({', '.join(each.groups)})" if each.groups else each.actor
+        for each in found.actors
+    ]
+    table = TextTable("tool", *names)
     for row in found.rows:
         table.add_row(escape(row.tool), *(_CELLS[each] for each in row.cells))
     return table
@@ -357,10 +358,8 @@ def _describe_token(issued: IssuedToken, *, first: bool) -> list[str]:
     return lines
 
 
-def _table(records: Sequence[TokenRecord]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("id", "actor", "groups", "scopes", "created (UTC)", "expires", "state"):
-        table.add_column(name, overflow="fold")
+def _table(records: Sequence[TokenRecord]) -> TextTable:
+    table = TextTable("id", "actor", "groups", "scopes", "created (UTC)", "expires", "state")
     now = datetime.now(UTC)
     for each in records:
         table.add_row(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
 
 from trails.errors import NotFoundError, QueryError
 from trails.files import replacing
@@ -25,7 +24,8 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, data_output
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting, data_output
 from trails.surfaces.cli.values import size
 
 _BLOCK: Final = 1 << 18

@@ -13,7 +13,6 @@ from typing import Annotated, Final, cast
 
 import msgspec
 import typer
-from rich.markup import escape
 
 from trails.errors import LockedError, UnavailableError, UnreachableError
 from trails.surfaces.cli.operations import Operations
@@ -26,7 +25,8 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, Terminal, complain, escape_json
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting, complain, escape_json, print_text
 from trails.surfaces.cli.values import short, when
 
 _MARKS: Final = {"created": "[green]+[/]", "updated": "[yellow]~[/]", "deleted": "[red]-[/]"}
@@ -104,7 +104,7 @@ def add_changes_command(cli: typer.Typer, operations: Operations) -> None:
 
 def _follow(ask: Callable[[str | None], Row], since: str | None, *, as_json: bool) -> None:
     """Print changes until interrupted; a server that can't be reached is tried again."""
-    console, position, failures = Terminal(), since, 0
+    position, failures = since, 0
     while True:
         begun = monotonic()
         try:
@@ -121,8 +121,7 @@ def _follow(ask: Callable[[str | None], Row], since: str | None, *, as_json: boo
             if as_json:
                 sys.stdout.buffer.write(escape_json(msgspec.json.encode(event)) + b"\n")
             else:
-                for line in _lines(event):
-                    console.print(line, soft_wrap=True)
+                print_text(*_lines(event))
         sys.stdout.flush()
         if position is not None and not events:
             sleep(max(0.0, _SHORTEST - (monotonic() - begun)))

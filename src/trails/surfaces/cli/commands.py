@@ -26,8 +26,8 @@ from trails.surfaces.cli.options import (
     build_root,
     open_session,
 )
-from trails.surfaces.cli.plain import INTERRUPTED, USAGE, visible
-from trails.surfaces.cli.reporting import print_json
+from trails.surfaces.cli.output.plain import INTERRUPTED, USAGE, visible
+from trails.surfaces.cli.output.reporting import print_json
 from trails.surfaces.cli.shell.arguments import read_plainly
 from trails.surfaces.cli.shell.catalog import LISTED
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import DownloadColumn
 
 from trails.errors import NotFoundError, QueryError
+from trails.model.operations.graph import LoadedData
 from trails.model.texts import count
-from trails.model.writes import LoadRequest, LoadResult
-from trails.surfaces.cli.downloads import Download, progress_bar
+from trails.model.writes import LoadRequest
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -29,7 +27,9 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output.downloads import Download, progress_bar
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.values import as_commit, short
 
 
@@ -105,7 +105,7 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 operations.open(
                     place_of(project, server), graph, report.progress, declared=True
                 ) as session,
-                progress_bar("reading", DownloadColumn(), shown=not as_json) as progress,
+                progress_bar("reading", octets=True, shown=not as_json) as progress,
             ):
                 done = session.load(request, progress)
             report.value = done
@@ -210,7 +210,7 @@ def _format_of(output: Path | None) -> str:
     return "ndjson" if output is None else _SUFFIXES.get(output.suffix.lower(), "ndjson")
 
 
-def _describe(done: LoadResult) -> str:
+def _describe(done: LoadedData) -> str:
     forked = " (new)" if done.forked else ""
     on = f"on {escape(done.branch)}{forked}"
     if done.replayed:

@@ -12,7 +12,7 @@ import typer
 
 from trails.errors import QueryError
 from trails.surfaces.cli.operations import Operations, ProjectLocation, Session
-from trails.surfaces.cli.reporting import Reporting
+from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.shell.catalog import SUMMARY
 
 SERVER_VARIABLE: Final = "TRAILS_SERVER"

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperGroup
 
 from trails.errors import QueryError
@@ -23,8 +21,10 @@ from trails.model.texts import count
 from trails.model.upkeep import Manifest, Recovery, RestoreRequest
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
-from trails.surfaces.cli.reporting import Reporting
-from trails.surfaces.cli.values import plain_table, short, size, when
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Reporting
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.values import short, size, when
 
 
 def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
@@ -200,8 +200,8 @@ def _sum(manifest: Manifest) -> str:
     )
 
 
-def _table(manifests: Sequence[Manifest]) -> Table:
-    table = plain_table("backup", "made", "commits", "newest", "size")
+def _table(manifests: Sequence[Manifest]) -> TextTable:
+    table = TextTable("backup", "made", "commits", "newest", "size")
     before = 0
     for each in manifests:
         table.add_row(

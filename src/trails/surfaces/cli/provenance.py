@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, cast
 
 import typer
-from rich.console import RenderableType
-from rich.markup import escape
 
 from trails.model.uris import SCHEME
 from trails.surfaces.cli.operations import Operations, ReadState
@@ -20,8 +18,11 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     open_session,
 )
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Part
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.reading import read_name
-from trails.surfaces.cli.values import plain_table, short, spell, when
+from trails.surfaces.cli.values import short, spell, when
 
 _MAIN: Final = "main"
 _RECORDS: Final = "/kg/"
@@ -118,9 +119,9 @@ def add_provenance_commands(cli: typer.Typer, operations: Operations) -> None:
             report.text = list(_calls(found))
 
 
-def _calls(found: Row) -> Iterator[RenderableType]:
+def _calls(found: Row) -> Iterator[Part]:
     calls = cast(Sequence[Row], found["activities"])
-    table = plain_table("ended", "actor", "surface", "call", "outcome", "made", "detail")
+    table = TextTable("ended", "actor", "surface", "call", "outcome", "made", "detail")
     for each in calls:
         times = each["calls"]
         table.add_row(
@@ -141,8 +142,8 @@ def _calls(found: Row) -> Iterator[RenderableType]:
         yield f"[dim]For the next page, add[/] --after {escape(_text(found['next']))}"
 
 
-def _blamed(values: Sequence[Row]) -> Iterator[RenderableType]:
-    table = plain_table("commit", "time", "actor", "call", "field", "value", "message")
+def _blamed(values: Sequence[Row]) -> Iterator[Part]:
+    table = TextTable("commit", "time", "actor", "call", "field", "value", "message")
     for each in values:
         table.add_row(
             short(_text(each["commit"])) or "[dim]unknown[/]",

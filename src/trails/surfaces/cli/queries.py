@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
-from trails.model.results import QueryAnswer
+from trails.model.operations.graph import (
+    ChangeResult,
+    QueryResult,
+    StoredQueryInfo,
+    StoredQueryList,
+)
 from trails.model.texts import count
-from trails.model.types import PredicateDescriptor
+from trails.surfaces.cli.calls import list_parameters, read_arguments
 from trails.surfaces.cli.operations import Operations, ReadState, Session, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -38,18 +39,17 @@ from trails.surfaces.cli.options import (
     open_session,
     place_of,
 )
-from trails.surfaces.cli.reporting import Reporting, Terminal, complain, data_output
+from trails.surfaces.cli.output.markup import escape, indented
+from trails.surfaces.cli.output.reporting import Reporting, complain, data_output
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.values import (
     as_commit,
     guessed_params,
-    plain_table,
     read_json_text,
     read_text,
     short,
-    typed_params,
 )
 
-_READABLE: Final = 12
 _ROWS: Final = 1000
 """Rows that a table shows at most."""
 
@@ -106,7 +106,8 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 if stored is not None:
                     known = _find(session, stored)
-                    answer = session.run(view, known.name, typed_params(param or [], known))
+                    given = read_arguments(param or [], known.params or {}, "--param")
+                    answer = session.run(view, known.name, given)
                 else:
                     asked = text if text is not None else read_text(file or Path("-"))
                     answer = session.ask(view, asked, guessed_params(param or []))
@@ -127,25 +128,19 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             session,
         ):
             found = session.queries()
-            report.value = {"queries": found}
+            report.value = StoredQueryList(tuple(found))
             for each in found:
-                change = " [yellow](changes data)[/]" if each.mutation else ""
+                change = " [yellow](changes data)[/]" if each.changes_data else ""
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
-                report.text.append(Padding(escape(each.description), (0, 0, 0, 2)))
+                report.text.append(indented(escape(each.description or ""), 2))
                 report.text += [
-                    Padding(f"--param {_declared(param)}", (0, 0, 0, 4)) for param in each.params
+                    indented(f"--param {line}", 4) for line in list_parameters(each.params or {})
                 ]
             if not found:
                 report.text.append("No stored queries. Add .rq files to the queries folder.")
 
 
-def _declared(param: PredicateDescriptor) -> str:
-    optional = "" if param.required and param.default is None else " [dim](optional)[/]"
-    detail = f"  {escape(param.description)}" if param.description else ""
-    return f"{param.name}=[italic]{escape(str(param.type))}[/]{optional}{detail}"
-
-
-def _find(session: Session, name: str) -> StoredQuery:
+def _find(session: Session, name: str) -> StoredQueryInfo:
     known = {query.name: query for query in session.queries()}
     if name not in known:
         hint = suggest(name, known) if known else "this graph has none"
@@ -153,12 +148,14 @@ def _find(session: Session, name: str) -> StoredQuery:
     return known[name]
 
 
-def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, nodes: str) -> None:
-    if not isinstance(answer, QueryAnswer):
-        report.value = {"commit": answer}
-        report.text = [f"Committed {short(answer)}." if answer else "Nothing changed."]
-        return
+def _show(
+    report: Reporting, answer: QueryResult | ChangeResult, format: Format, nodes: str
+) -> None:
     report.value = answer
+    if isinstance(answer, ChangeResult):
+        commit = answer.commit
+        report.text = [f"Committed {short(commit)}." if commit else "Nothing changed."]
+        return
     if answer.truth is not None:
         report.text = ["yes" if answer.truth else "no"]
     elif format is Format.table:
@@ -169,18 +166,14 @@ def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, n
         complain(answer.notice, mark="note:")
 
 
-def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
-    rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
-    rows_shown = f"[dim]{_row_count(answer)}[/]"
-    if _fits(answer.variables, rows):
-        report.text = [_table(answer, rows), "", rows_shown]
-    else:
-        report.text = [*_records(answer.variables, rows), rows_shown]
+def _tabulate(report: Reporting, answer: QueryResult, nodes: str) -> None:
+    rows = [[_cell(row[name], nodes) for name in answer.columns] for row in answer.rows[:_ROWS]]
+    report.text = [_table(answer, rows), "", f"[dim]{_row_count(answer)}[/]"]
 
 
-def _row_count(answer: QueryAnswer) -> str:
+def _row_count(answer: QueryResult) -> str:
     """The number of rows, and how many of them are shown."""
-    found, cut = len(answer.rows), answer.truncated is not None
+    found, cut = len(answer.rows), answer.truncated
     total = f"more than {found:,} rows" if cut else count(found, "row")
     if found > _ROWS:
         kept = f"the first {found:,}" if cut else "all"
@@ -188,30 +181,20 @@ def _row_count(answer: QueryAnswer) -> str:
     return f"{total}; the first {found:,} are shown" if cut else total
 
 
-def _fits(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether all columns fit the terminal at a readable width."""
-    columns = zip(*rows, strict=True) if rows else [[] for _ in names]
-    longest = [max(map(len, (name, *cells))) for name, cells in zip(names, columns, strict=True)]
-    return sum(min(each, _READABLE) + 2 for each in longest) <= Terminal().width
-
-
-def _records(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    width = max(map(len, names))
-    for row in rows:
-        for name, cell in zip(names, row, strict=True):
-            yield f"[bold]{name:{width}}[/]  {cell}"
-        yield ""
-
-
-def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> Table:
-    table = plain_table(*answer.variables)
-    for at, name in enumerate(answer.variables):
-        values = [row[name] for row in answer.rows if row[name] is not None]
-        if values and all(isinstance(each, int | float) for each in values):
-            table.columns[at].justify = "right"
+def _table(answer: QueryResult, rows: Sequence[Sequence[str]]) -> TextTable:
+    columns = [[row[name] for row in answer.rows] for name in answer.columns]
+    table = TextTable(
+        *answer.columns, numbers=[at for at, each in enumerate(columns) if _numbers(each)]
+    )
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def _numbers(values: Sequence[object]) -> bool:
+    """Whether a column has numbers only."""
+    given = [each for each in values if each is not None]
+    return bool(given) and all(isinstance(each, int | float) for each in given)
 
 
 def _cell(value: object, nodes: str) -> str:
@@ -222,10 +205,10 @@ def _cell(value: object, nodes: str) -> str:
     return escape(str(value).removeprefix(nodes))
 
 
-def _separate(answer: QueryAnswer, separator: str) -> None:
+def _separate(answer: QueryResult, separator: str) -> None:
     text = StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    names = answer.variables
+    names = answer.columns
     writer.writerow(names)
     writer.writerows([_plain(row, name) for name in names] for row in answer.rows)
     data_output()(text.getvalue().encode())
@@ -296,7 +279,8 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             else:
                 report.text = [f"Committed {short(done.commit)} on {escape(branch)}."]
             report.text += [
-                f"  {each.op} [bold]{escape(each.handle)}[/]" for each in done.applied[:20]
+                f"  {each.op} [bold]{escape(f'{each.type}/{each.id}')}[/]"
+                for each in done.applied[:20]
             ]
             if len(done.applied) > 20:
                 report.text.append(f"  and {count(len(done.applied) - 20, 'more node')}")

@@ -15,9 +15,6 @@ from urllib.parse import unquote
 
 import msgspec
 import typer
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.text import Text
 
 from trails.errors import QueryError
 from trails.model.texts import count
@@ -32,12 +29,12 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     open_session,
 )
-from trails.surfaces.cli.plain import visible
-from trails.surfaces.cli.reporting import Terminal
-from trails.surfaces.cli.values import plain_table, short, show_members
+from trails.surfaces.cli.output.markup import escape, has_colour, render
+from trails.surfaces.cli.output.reporting import Part, print_text
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.values import short, show_members
 
 _MAIN: Final = "main"
-_HIGHLIGHT: Final = "bold reverse"
 _CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next match"}
 """Calls of an answer that go on, as they are printed."""
 
@@ -171,7 +168,7 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                 return
             page = session.instances(view, listing)
             report.value = page
-            table = plain_table("id", "label")
+            table = TextTable("id", "label")
             for each in page.instances:
                 table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
             report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
@@ -253,12 +250,12 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             show_window(found, again, {**options, **places})
 
 
-def _show_nearest(found: Mapping[str, object], type_name: str) -> Iterator[RenderableType]:
+def _show_nearest(found: Mapping[str, object], type_name: str) -> Iterator[Part]:
     records = cast(Sequence[Mapping[str, object]], found["records"])
     if not records:
         yield f"No instances of {escape(type_name)} have a vector in this field."
         return
-    table = plain_table("score", "id", "label")
+    table = TextTable("score", "id", "label")
     for each in records:
         identifier = unquote(str(each["id"]).rpartition("/")[2])
         table.add_row(f"{each['score']:.6g}", escape(identifier), escape(str(each["title"])))
@@ -280,19 +277,19 @@ def show_window(
     if sys.stdout.isatty():
         spans = cast(Sequence[Mapping[str, int]], found.get("matches", ()))
         shown = highlight(text, [(each["start"] - start, each["end"] - start) for each in spans])
-        Terminal(soft_wrap=True).print(shown, end="")
+        sys.stdout.write(render(shown, colour=has_colour(sys.stdout)))
+        sys.stdout.flush()
     else:
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
-    notes = Terminal(stderr=True, soft_wrap=True)
-    if not text.endswith("\n"):
-        notes.print()
-    notes.print(f"[dim]{escape(_describe(found))}[/]")
+    notes = [] if text.endswith("\n") else [""]
+    notes.append(f"[dim]{escape(_describe(found))}[/]")
     for key, word in _CALLS.items():
         call = found.get(key)
         if isinstance(call, Mapping):
             command = spell_command(again, _going_on(call["arguments"], options))
-            notes.print(f"[dim]{word}:[/] {escape(command)}")
+            notes.append(f"[dim]{word}:[/] {escape(command)}")
+    print_text(*notes, stream=sys.stderr)
 
 
 def _going_on(arguments: Mapping[str, object], options: Mapping[str, object]) -> dict[str, object]:
@@ -310,16 +307,15 @@ def _describe(found: Mapping[str, object]) -> str:
     return f"Characters {found['start']:,} to {found['end']:,} of {total:,}, at commit {commit}."
 
 
-def highlight(text: str, spans: Sequence[tuple[int, int]]) -> Text:
+def highlight(text: str, spans: Sequence[tuple[int, int]]) -> str:
     """A text for a terminal, with its matches in another style."""
-    shown, at = Text(), 0
+    shown, at = "", 0
     for start, end in spans:
-        shown.append(visible(text[at : max(at, start)]))
+        shown += escape(text[at : max(at, start)])
         at = max(at, start)
-        shown.append(visible(text[at : max(at, end)]), style=_HIGHLIGHT)
+        shown += f"[mark]{escape(text[at : max(at, end)])}[/]"
         at = max(at, end)
-    shown.append(visible(text[at:]))
-    return shown
+    return shown + escape(text[at:])
 
 
 def spell_command(words: Sequence[str], options: Mapping[str, object]) -> str:

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, cast
 
 import typer
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.text import Text
 
 from trails.model.texts import count
 from trails.surfaces.cli.operations import Operations
@@ -21,7 +18,8 @@ from trails.surfaces.cli.options import (
     SnapshotOption,
     open_session,
 )
-from trails.surfaces.cli.plain import visible
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Part
 from trails.surfaces.cli.reading import NearOption, highlight, read_near, spell_command
 from trails.surfaces.cli.values import short
 
@@ -101,12 +99,10 @@ def add_search_command(cli: typer.Typer, operations: Operations) -> None:
             ]
 
 
-def _show_hits(
-    found: Mapping[str, object], where_to: Mapping[str, object]
-) -> Iterator[RenderableType]:
+def _show_hits(found: Mapping[str, object], where_to: Mapping[str, object]) -> Iterator[Part]:
     for hit in cast(Sequence[Mapping[str, object]], found["results"]):
         name, title = str(hit["id"]), str(hit["title"])
-        yield Text.assemble((visible(title), "bold"), "  ", (visible(name), "dim"))
+        yield f"[bold]{escape(title)}[/]  [dim]{escape(name)}[/]"
         evidence, call = hit["evidence"], cast(Mapping[str, object], hit["read"])
         arguments = cast(Mapping[str, object], call["arguments"])
         if isinstance(evidence, Mapping):
@@ -121,7 +117,7 @@ def _show_hits(
         yield ""
 
 
-def _show_window(evidence: Mapping[str, object]) -> Text:
+def _show_window(evidence: Mapping[str, object]) -> str:
     """The text around the match, on lines of its own, with what is left out marked."""
     text, start = str(evidence["text"]), cast(int, evidence["start"])
     matches = cast(Sequence[Mapping[str, int]], evidence["matches"])
@@ -130,12 +126,12 @@ def _show_window(evidence: Mapping[str, object]) -> Text:
     field = f"{evidence['field']}{'' if item is None else f'[{item}]'}{evidence.get('path', '')}"
     before = "…" if start > 0 else ""
     after = "…" if cast(int, evidence["end"]) < cast(int, evidence["total"]) else ""
-    return Text.assemble("  ", (f"{field}: ", "dim"), before, shown, after)
+    return f"  [dim]{escape(field)}:[/] {before}{shown}{after}"
 
 
 def _show_end(
     found: Mapping[str, object], again: Sequence[str], options: Mapping[str, object]
-) -> Iterator[RenderableType]:
+) -> Iterator[Part]:
     hits = cast(Sequence[object], found["results"])
     if not hits:
         yield "Nothing was found."

@@ -12,14 +12,14 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.markup import escape
 
 from trails.errors import TrailsError
 from trails.model.upkeep import Installation, InstallRequest, Scope
 from trails.surfaces.cli.operations import Operations, ServeCommand, Served
 from trails.surfaces.cli.options import FolderOption, GraphOption, JsonOption, ProjectOption
-from trails.surfaces.cli.plain import INTERRUPTED, print_status
-from trails.surfaces.cli.reporting import Reporting, Terminal, escape_json
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.plain import INTERRUPTED, print_status
+from trails.surfaces.cli.output.reporting import Reporting, escape_json, print_text
 
 
 def add_serve_command(cli: typer.Typer, server: ServeCommand) -> None:
@@ -95,18 +95,22 @@ def _print_json(served: Served) -> None:
 
 
 def _print(served: Served) -> None:
-    console = Terminal(soft_wrap=True)
     through = "" if served.owner else f", through process {served.pid}, which owns the project"
-    console.print(f"[bold]{escape(served.project)}[/] is served at {escape(served.url)}{through}.")
-    console.print(f"  data: {escape(served.data)}")
+    lines = [
+        f"[bold]{escape(served.project)}[/] is served at {escape(served.url)}{through}.",
+        f"  data: {escape(served.data)}",
+    ]
     for each in served.graphs:
-        console.print(f"  graph [bold]{escape(each.graph)}[/]: {escape(each.url)}")
-        console.print(f"    {escape(each.add)}")
-    for line in served.access:
-        console.print(f"  access: {escape(line)}")
-    for graph, reason in served.quarantined.items():
-        console.print(f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}")
-    console.print("Press Ctrl-C to stop.")
+        lines += [
+            f"  graph [bold]{escape(each.graph)}[/]: {escape(each.url)}",
+            f"    {escape(each.add)}",
+        ]
+    lines += [f"  access: {escape(line)}" for line in served.access]
+    lines += [
+        f"  [red]graph {escape(graph)} is not served:[/] {escape(reason)}"
+        for graph, reason in served.quarantined.items()
+    ]
+    print_text(*lines, "Press Ctrl-C to stop.")
 
 
 ClientArgument = Annotated[

@@ -6,24 +6,30 @@ between. Into a file or pipe it prints one picture, of the time since the server
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
+from shutil import get_terminal_size
 from time import sleep
 from typing import Annotated, Final, NamedTuple
 
 import typer
-from rich.console import Group, RenderableType
-from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 
 from trails.errors import UnreachableError
 from trails.model.metrics import GraphMetrics, ServerMetrics, quantile
 from trails.surfaces.cli.operations import Operations, ProjectLocation
 from trails.surfaces.cli.options import FolderOption, JsonOption, ServerOption, place_of
-from trails.surfaces.cli.reporting import Reporting, Terminal
-from trails.surfaces.cli.values import plain_table, size
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Part, Reporting, text_lines
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.values import size
 
+_BEGIN: Final = "\x1b[?1049h\x1b[?25l"
+"""Switch to the other screen of a terminal, without a cursor."""
+_AGAIN: Final = "\x1b[H\x1b[J"
+"""Clear it."""
+_END: Final = "\x1b[?25h\x1b[?1049l"
+"""Switch back."""
 _OTHER_LINES: Final = 9
 """Lines of a picture that are neither graphs nor tools."""
 
@@ -43,38 +49,40 @@ def add_top_command(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Show what a running server does: calls, writers, workers, subscribers, memory."""
         with Reporting(as_json=as_json) as report:
-            place, console = place_of(project, server), Terminal()
+            place = place_of(project, server)
             found = operations.metrics(place)
             report.value = found
-            if as_json or not console.is_terminal:
+            if as_json or not sys.stdout.isatty():
                 report.text = list(_picture(Interval(found, None), None))
                 return
             report.silent = True
-            _follow(operations, place, found, console, interval)
+            _follow(operations, place, found, interval)
 
 
 def _follow(
-    operations: Operations,
-    place: ProjectLocation,
-    found: ServerMetrics,
-    console: Terminal,
-    interval: float,
+    operations: Operations, place: ProjectLocation, found: ServerMetrics, interval: float
 ) -> None:
     """Show one picture after the other until Ctrl-C; a server that is away is waited for."""
     before: ServerMetrics | None = None
     notice = ""
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        try:
-            while True:
-                shown = _picture(Interval(found, before), console.size.height, notice)
-                live.update(Group(*shown), refresh=True)
-                sleep(interval)
-                try:
-                    before, found, notice = found, operations.metrics(place), ""
-                except UnreachableError as error:
-                    notice = error.message
-        except KeyboardInterrupt:
-            return
+    sys.stdout.write(_BEGIN)
+    try:
+        while True:
+            height = get_terminal_size().lines
+            shown = list(_picture(Interval(found, before), height, notice))
+            lines = list(text_lines(shown, sys.stdout))
+            sys.stdout.write(_AGAIN + "\n".join(lines[:height]))
+            sys.stdout.flush()
+            sleep(interval)
+            try:
+                before, found, notice = found, operations.metrics(place), ""
+            except UnreachableError as error:
+                notice = error.message
+    except KeyboardInterrupt:
+        return
+    finally:
+        sys.stdout.write(_END)
+        sys.stdout.flush()
 
 
 class ToolCalls(NamedTuple):
@@ -134,7 +142,7 @@ class Interval:
         return (self.now.process.cpu_seconds - used) / self.seconds
 
 
-def _picture(found: Interval, height: int | None, notice: str = "") -> Iterator[RenderableType]:
+def _picture(found: Interval, height: int | None, notice: str = "") -> Iterator[Part]:
     """One picture, with as many tools as fit into a height."""
     tools = found.tools()
     shown = tools
@@ -173,8 +181,8 @@ def _summary(found: Interval, tools: list[ToolCalls]) -> Iterator[str]:
     )
 
 
-def _graphs(found: Interval, tools: list[ToolCalls]) -> Table:
-    table = plain_table(
+def _graphs(found: Interval, tools: list[ToolCalls]) -> TextTable:
+    table = TextTable(
         *("graph", "calls/s", "running", "queued", "commits/s", "writers", "workers"),
         *("subscribers", "slow"),
     )
@@ -197,8 +205,8 @@ def _graphs(found: Interval, tools: list[ToolCalls]) -> Table:
     return table
 
 
-def _tools(found: Interval, tools: list[ToolCalls]) -> Table:
-    table = plain_table("tool", "graph", "calls/s", "failed/s", "p50", "p95", "p99")
+def _tools(found: Interval, tools: list[ToolCalls]) -> TextTable:
+    table = TextTable("tool", "graph", "calls/s", "failed/s", "p50", "p95", "p99")
     for each in tools:
         table.add_row(
             escape(each.tool) or ("(unknown tools)" if each.graph else "all"),

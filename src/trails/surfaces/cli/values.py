@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rich.console import RenderableType
-from rich.markup import escape
-from rich.table import Table
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.capabilities import StoredQuery
 from trails.model.kinds import KINDS, Iri, KindError
 from trails.model.names import suggest
-from trails.model.texts import describe_json_error, read_json, read_texts
+from trails.model.texts import describe_json_error, read_json
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.reporting import Part
+from trails.surfaces.cli.output.tables import TextTable
 
 _LONG: Final = 200
 SHORT_ID: Final = 12
@@ -62,14 +61,6 @@ def spell(value: object, nodes: str) -> str:
     return escape(text)
 
 
-def plain_table(*headings: str) -> Table:
-    """A table without lines, whose cells are folded and never cut."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
-
-
 def read_text(path: Path) -> str:
     """A file of text; ``-`` is standard input."""
     try:
@@ -92,7 +83,7 @@ def read_json_text(path: Path) -> object:
         raise QueryError(f"{path} is not valid JSON: {error}") from None
 
 
-def show_result(result: Mapping[str, object], nodes: str) -> Iterator[RenderableType]:
+def show_result(result: Mapping[str, object], nodes: str) -> Iterator[Part]:
     """The result of a call."""
     if set(result) == {"result"}:
         yield from _show(result["result"], nodes)
@@ -100,7 +91,7 @@ def show_result(result: Mapping[str, object], nodes: str) -> Iterator[Renderable
         yield from _show(result, nodes)
 
 
-def _show(value: object, nodes: str) -> Iterator[RenderableType]:
+def _show(value: object, nodes: str) -> Iterator[Part]:
     if isinstance(value, Mapping):
         yield from show_members(value, nodes)
     elif isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
@@ -111,7 +102,7 @@ def _show(value: object, nodes: str) -> Iterator[RenderableType]:
         yield _text(value, nodes)
 
 
-def show_members(value: Mapping[str, object], nodes: str) -> Iterator[RenderableType]:
+def show_members(value: Mapping[str, object], nodes: str) -> Iterator[Part]:
     """A line for each member; lists of objects as tables below."""
     width = max((len(name) for name in value), default=0)
     tables = {}
@@ -126,9 +117,9 @@ def show_members(value: Mapping[str, object], nodes: str) -> Iterator[Renderable
         yield _table(rows, nodes)
 
 
-def _table(rows: Sequence[Mapping[str, object]], nodes: str) -> RenderableType:
+def _table(rows: Sequence[Mapping[str, object]], nodes: str) -> TextTable:
     names = list(dict.fromkeys(name for row in rows for name in row))
-    table = plain_table(*map(escape, names))
+    table = TextTable(*names)
     for row in rows:
         table.add_row(*(_text(row.get(name), nodes) for name in names))
     return table
@@ -151,21 +142,6 @@ def split_params(given: Sequence[str]) -> list[tuple[str, str]]:
             raise QueryError(f"invalid --param {text!r}; write it as name=value")
         pairs.append((name, value))
     return pairs
-
-
-def typed_params(given: Sequence[str], query: StoredQuery) -> dict[str, object]:
-    """The parameters of a stored query as JSON values, read by its declaration."""
-    declared = {param.name: param for param in query.params}
-    texts: dict[str, list[str]] = {}
-    for name, text in split_params(given):
-        param = declared.get(name)
-        if name in texts and (param is None or not param.many):
-            raise QueryError(f"--param {name} is given twice, but it is not a list")
-        texts.setdefault(name, []).append(text)
-    return {
-        name: read_texts(declared[name], said) if name in declared else said[0]
-        for name, said in texts.items()
-    }
 
 
 def guessed_params(given: Sequence[str]) -> Mapping[str, object]:

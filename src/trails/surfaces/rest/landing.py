@@ -9,7 +9,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trails.errors import NotAcceptableError
 from trails.model.actors import ACTOR_KEY, Actor
 from trails.model.results import Failure
 from trails.projections.landing import (
@@ -23,8 +22,8 @@ from trails.projections.landing import (
 from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.cards import origin_of, security_of
-from trails.surfaces.rest.negotiation import Representation, choose
-from trails.surfaces.rest.replies import JSON, Refused
+from trails.surfaces.rest.negotiation import Representation, choose_form
+from trails.surfaces.rest.replies import JSON
 from trails.surfaces.rest.routing import Graphs, Lists
 
 LANDING_PATH: Final = "/"
@@ -43,11 +42,7 @@ def landing(
     links = tuple(each for each in LINKS if each.path in paths)
 
     async def answer(request: Request) -> Response:
-        try:
-            form = choose(", ".join(request.headers.getlist("accept")), _FORMS)
-        except NotAcceptableError as error:
-            raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
-        security = security_of(request)
+        form, security = choose_form(request, _FORMS), security_of(request)
         # Without a credential there is no actor: LOCAL is for servers that ask for none.
         actor = request.scope.get(ACTOR_KEY)
         shown = [] if not isinstance(actor, Actor) else await _summaries(graphs, actor, lists)

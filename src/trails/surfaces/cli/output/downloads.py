@@ -14,21 +14,13 @@ from pathlib import Path
 from typing import Final
 
 import typer
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-)
 
 from trails.errors import ConflictError, StorageError
 from trails.files import digest_file, private_opener, replacing, sync_folder
 from trails.surfaces.cli.operations import Session
-from trails.surfaces.cli.plain import INTERRUPTED
-from trails.surfaces.cli.reporting import Reporting, Terminal, complain, data_output
+from trails.surfaces.cli.output.markup import escape
+from trails.surfaces.cli.output.plain import INTERRUPTED
+from trails.surfaces.cli.output.reporting import Reporting, complain, data_output
 from trails.surfaces.cli.values import size
 
 _PAUSE: Final = 0.2
@@ -85,7 +77,7 @@ class Download:
         self._report_file(int(str(done["bytes"])), shown)
 
     def _wait(self, handle: str, status: Mapping[str, object]) -> Mapping[str, object]:
-        with progress_bar("writing", MofNCompleteColumn(), shown=self._shown) as progress:
+        with progress_bar("writing", shown=self._shown) as progress:
             while status["state"] in {"waiting", "running"}:
                 total = status["total"]
                 progress(int(str(status["records"])), total if isinstance(total, int) else None)
@@ -113,7 +105,7 @@ class Download:
                 file.seek(0)
                 file.truncate()
             have = file.tell()
-            with progress_bar("downloading", DownloadColumn(), shown=self._shown) as progress:
+            with progress_bar("downloading", octets=True, shown=self._shown) as progress:
                 if have < total:
                     with closing(self._session.content(handle, have)) as blocks:
                         for block in blocks:
@@ -131,15 +123,24 @@ class Download:
 
 @contextmanager
 def progress_bar(
-    text: str, column: ProgressColumn, *, shown: bool
+    text: str, *, octets: bool = False, shown: bool
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on standard error, if that is a terminal."""
-    console = Terminal(stderr=True)
-    if not shown or not console.is_terminal:
+    """Show progress on standard error, in bytes or in records, if that is a terminal."""
+    if not shown or not sys.stderr.isatty():
         yield _silent
         return
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import (  # noqa: PLC0415 - likewise
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+    )
+
     described = TextColumn("… {task.description}", style="dim", markup=False)
-    columns = (described, BarColumn(), column)
+    columns = (described, BarColumn(), DownloadColumn() if octets else MofNCompleteColumn())
+    console = Console(stderr=True, highlight=False, emoji=False)
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(text, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,8 +1,7 @@
 """Print the result of a command, or its error, as text or as JSON.
 
-Names, values, messages and errors come from people and agents that the operator need not trust.
-Control characters, also those for text direction, are printed as codes; emoji codes are not
-expanded. Only our own texts contain markup: data goes through ``escape``.
+Names, values, messages and errors come from people and agents that the operator need not trust:
+``markup`` and ``tables`` make them harmless. Colours, progress and the pager are for terminals.
 
 Exit codes: 0 for success, 1 if a check found problems or a merge conflicts, 2 for an error, 130
 if the command was interrupted. With ``--json`` standard output holds one JSON document only.
@@ -11,34 +10,79 @@ if the command was interrupted. With ``--json`` standard output holds one JSON d
 from __future__ import annotations
 
 import errno
+import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 from codecs import getincrementaldecoder
-from collections.abc import Callable
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Final, Self
 
 import msgspec
 import typer
-from rich.console import Console, RenderableType
-from rich.markup import escape
-from rich.text import Text
 
 from trails.errors import StorageFullError, TrailsError, ValidationError
 from trails.model.upkeep import Report
-from trails.surfaces.cli.plain import INTERRUPTED, STEERING, visible
+from trails.surfaces.cli.output.markup import escape, has_colour, render
+from trails.surfaces.cli.output.plain import INTERRUPTED, STEERING, visible
+from trails.surfaces.cli.output.tables import TextTable
 
 _STEERING: Final = re.compile(STEERING)
+_LESS: Final = "FRX"
+"""Options of less: end if all fits, show colours, leave the text on the screen."""
+
+Part = str | TextTable
+"""Something to print: a line with markup, or a table."""
 
 
-class Terminal(Console):
-    """A console that replaces control characters in every text."""
+def print_text(*parts: Part, stream: IO[str] | None = None) -> None:
+    """Print lines and tables, for a terminal or for a pipe."""
+    stream = sys.stdout if stream is None else stream
+    stream.write("".join(f"{line}\n" for line in text_lines(parts, stream)))
+    stream.flush()
 
-    def __init__(self, *, stderr: bool = False, soft_wrap: bool = False) -> None:
-        super().__init__(stderr=stderr, soft_wrap=soft_wrap, highlight=False, emoji=False)
 
-    def render_str(self, text: str, **options: Any) -> Text:  # noqa: ANN401 - rich's own
-        """Render a text or table cell."""
-        return super().render_str(visible(text), **options)
+def text_lines(parts: Sequence[Part], stream: IO[str]) -> Iterator[str]:
+    """Yield the lines that a stream gets."""
+    colour = has_colour(stream)
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    for part in parts:
+        if isinstance(part, TextTable):
+            yield from part.lines(width, colour=colour)
+        else:
+            yield render(part, colour=colour)
+
+
+def _print_page(parts: Sequence[Part]) -> None:
+    """Print a result; through the pager of the user, if it is longer than the terminal."""
+    lines = [row for line in text_lines(parts, sys.stdout) for row in line.split("\n")]
+    text = "".join(f"{line}\n" for line in lines)
+    tall = len(lines) >= shutil.get_terminal_size().lines
+    pager = _pager() if tall and sys.stdout.isatty() and sys.stdin.isatty() else None
+    if pager is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    environment = {"LESS": _LESS, **os.environ}
+    with (
+        suppress(KeyboardInterrupt, BrokenPipeError),  # the reader has seen enough
+        subprocess.Popen(  # noqa: S603 - the pager that the user has chosen
+            pager, stdin=subprocess.PIPE, text=True, env=environment
+        ) as process,
+    ):
+        process.communicate(text)
+
+
+def _pager() -> list[str] | None:
+    """The command of $PAGER, or less; None if there is none, or it is ``cat``."""
+    with suppress(ValueError):
+        words = shlex.split(os.environ.get("PAGER", "less"))
+        if words and words != ["cat"] and shutil.which(words[0]):
+            return words
+    return None
 
 
 def escape_json(document: bytes) -> bytes:
@@ -65,8 +109,8 @@ class Reporting:
         self.as_json = as_json
         self.value: object = None
         """What ``--json`` prints."""
-        self.text: list[RenderableType] = []
-        """What is printed otherwise, as rich markup or something that rich can show."""
+        self.text: list[Part] = []
+        """What is printed otherwise."""
         self.code = 0
         self.silent = False
         """For a command that has already printed its output."""
@@ -82,16 +126,15 @@ class Reporting:
         for report in reports:
             self.text.append(f"[bold]{escape(report.subject)}[/]")
             for finding in report.findings:
-                mark = _MARKS[finding.status]
+                mark = _MARKS[finding.severity]
                 self.text.append(f"  {mark} {escape(finding.name)}: {escape(finding.detail)}")
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
 
     def progress(self, text: str) -> None:
         """Print progress on standard error, if that is a terminal."""
-        console = Terminal(stderr=True)
-        if not self.as_json and console.is_terminal:
-            console.print(f"[dim]… {escape(text)}[/]")
+        if not self.as_json and sys.stderr.isatty():
+            print_text(f"[dim]… {escape(text)}[/]", stream=sys.stderr)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, KeyboardInterrupt):
@@ -111,9 +154,7 @@ class Reporting:
         if self.as_json:
             print_json(self.value)
         else:
-            console = Terminal()
-            for part in self.text:
-                console.print(part, soft_wrap=isinstance(part, str | Text))
+            _print_page(self.text)
         if self.code:
             raise typer.Exit(self.code)
 
@@ -163,8 +204,7 @@ def _as_trails(error: OSError) -> TrailsError:
 
 def complain(text: str, mark: str = "trails:") -> None:
     """Print an error on standard error."""
-    console = Terminal(stderr=True, soft_wrap=True)
-    console.print(f"[red]{mark}[/] {escape(text)}")
+    print_text(f"[red]{mark}[/] {escape(text)}", stream=sys.stderr)
 
 
 def print_json(value: object) -> None:
@@ -176,6 +216,3 @@ def print_json(value: object) -> None:
 
 def _spell(value: object) -> object:
     return str(value)
-
-
-Command = Callable[..., None]

@@ -1,0 +1,1 @@
+"""What commands print: text with styles, tables, JSON, errors and progress."""
