@@ -15,7 +15,7 @@ from trails.projections.pages import project_page
 from trails.projections.problems import ERRORS_PATH
 
 
-class Link(msgspec.Struct, frozen=True):
+class PageLink(msgspec.Struct, frozen=True):
     """Something else that a server may have."""
 
     name: str
@@ -26,11 +26,11 @@ class Link(msgspec.Struct, frozen=True):
 
 
 LINKS: Final = (
-    Link("openapi", "/openapi.json", "Description of the REST interface (OpenAPI)"),
-    Link("directory", "/.well-known/wot", "Directory of cards (W3C Thing Descriptions)"),
-    Link("documentation", DOCS_PATH, "Documentation", public=True),
-    Link("llms", "/llms.txt", "Documentation for language models", public=True),
-    Link("errors", ERRORS_PATH, "Codes of errors", public=True),
+    PageLink("openapi", "/openapi.json", "Description of the REST interface (OpenAPI)"),
+    PageLink("directory", "/.well-known/wot", "Directory of cards (W3C Thing Descriptions)"),
+    PageLink("documentation", DOCS_PATH, "Documentation", public=True),
+    PageLink("llms", "/llms.txt", "Documentation for language models", public=True),
+    PageLink("errors", ERRORS_PATH, "Codes of errors", public=True),
 )
 
 
@@ -63,7 +63,7 @@ class Landing(msgspec.Struct, frozen=True):
     """Whether the server asks for credentials."""
     issuer: str = ""
     """Where tokens come from, if that is public."""
-    links: Sequence[Link] = ()
+    links: Sequence[PageLink] = ()
 
 
 def project_landing(landing: Landing) -> dict[str, object]:
