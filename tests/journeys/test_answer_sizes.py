@@ -197,7 +197,7 @@ def test_changes_of_a_commit_are_given_once_each(wires):
     found = gather(wires, "commit_get", arguments, "changes")
     whole = wires.rest("GET", f"/commits/{loaded}", query=b"limit=10000").message
     assert len(found) == INCIDENTS
-    assert found == whole["difference"]["changes"]
+    assert found == whole["changes"]
 
 
 def rest_of(wires, read):
@@ -286,7 +286,7 @@ def test_programs_get_everything_unless_they_ask_for_less(wires):
     loaded = do(wires, "commit_list", {"node": "Incident/" + key(0)})["commits"][-1]["commit"]
     path = f"/commits/{loaded}"
     whole = wires.rest("GET", path, query=b"limit=10000").message
-    assert len(whole["difference"]["changes"]) == INCIDENTS
+    assert len(whole["changes"]) == INCIDENTS
     reply = wires.rest("GET", path, query=b"limit=10000&max_chars=5000")
     assert len(reply.body.decode()) <= 5000
     arguments = {"commit": loaded, "limit": 10000, "max_chars": 5000}

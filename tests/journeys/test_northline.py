@@ -99,7 +99,7 @@ def test_every_stored_query_runs(app_with_data):
         assert not query.mutation
         answer = app.query(ctx, name, params)
         assert answer.rows, name
-        assert answer.variables == query.columns
+        assert answer.columns == query.columns
     assert len(app.query(ctx, "incidents_by_component")) >= len(
         app.query(ctx, "incidents_by_component", QUERIES["incidents_by_component"])
     )

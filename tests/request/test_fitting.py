@@ -6,8 +6,9 @@ import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from trails.model.operations.pages import Call, Continued
 from trails.model.results import Failure
-from trails.request.fitting import Call, Page, abridge, fit, fit_failure, fit_value
+from trails.request.fitting import Page, abridge, fit, fit_failure, fit_value
 
 LEAST = 1000
 TEXTS = st.one_of(
@@ -20,6 +21,14 @@ ITEMS = st.lists(
 )
 
 
+class Things(Continued, frozen=True):
+    """A result with a list."""
+
+    kind: str
+    truncated: bool
+    items: list[dict[str, object]]
+
+
 def listing(items, start=0):
     """A page over a list, as a tool would make it."""
 
@@ -27,8 +36,8 @@ def listing(items, start=0):
         return {"offset": at} if at < len(items) else None
 
     call = Call("list", {"wanted": "x", "offset": start})
-    body = {"kind": "things", "truncated": False, "items": items}
-    return Page(body, "items", changes, len(items), start=start, call=call)
+    result = Things("things", truncated=False, items=items)
+    return Page(result, "items", changes, len(items), start=start, call=call)
 
 
 def answer(page, limit):

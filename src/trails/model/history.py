@@ -7,9 +7,10 @@ canonical form: opaque here, readable with any RDF tool.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from trails.model.iris import digest_of
 
@@ -201,12 +202,13 @@ class BranchInfo(msgspec.Struct, frozen=True):
     """A branch as a listing shows it."""
 
     name: str
-    commit: str
-    seq: int
-    time: str
-    """When its newest commit was made; empty before the first."""
+    head: Annotated[str, Meta(description="Its newest commit; empty before the first.")]
+    position: Annotated[
+        int, Meta(description="The place of that commit in the log; 0 if it is not shown.")
+    ]
+    time: Annotated[str, Meta(description="When that commit was made.")]
     message: str
-    actor: str
+    actor: Annotated[str, Meta(description="Who made it.")]
 
 
 class BranchFilter(msgspec.Struct, frozen=True):

@@ -57,12 +57,12 @@ Outcome = Success | Failure
 
 
 class QueryAnswer(msgspec.Struct, frozen=True):
-    """The result of a query: rows by variable for SELECT, a boolean for ASK.
+    """The result of a query: rows by column for SELECT, a boolean for ASK.
 
     CONSTRUCT and DESCRIBE give rows of subject, predicate, object.
     """
 
-    variables: tuple[str, ...]
+    columns: tuple[str, ...]
     rows: tuple[Mapping[str, object], ...]
     truth: bool | None = None
     truncated: str | None = None

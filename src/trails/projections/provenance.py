@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from trails.model.iris import RDF, TRAILS, XSD
+from trails.model.operations.history import ActivityInfo
 
 PROV: Final = "http://www.w3.org/ns/prov#"
 RDFS: Final = "http://www.w3.org/2000/01/rdf-schema#"
@@ -24,27 +25,6 @@ _IRIS: Final = ("used", "generated", "wasAssociatedWith", "wasGeneratedBy", "was
 
 Properties = dict[str, list[tuple[str, str]]]
 """Predicate → values, each with its datatype: ``@id`` for an IRI, empty for a text."""
-
-
-class ActivityInfo(msgspec.Struct, frozen=True):
-    """One call, or several with the same refusal."""
-
-    id: str
-    name: str
-    kind: str
-    actor: str
-    started: str
-    ended: str
-    outcome: str
-    detail: str
-    calls: int
-    surface: str
-    trace: str
-    """The trace of the caller, or one of its own."""
-    used: tuple[str, ...]
-    """The commit whose state was read, and nodes that were read by reference, as Type/id."""
-    generated: tuple[str, ...]
-    """The commits that it made."""
 
 
 def project_provenance(activities: Iterable[ActivityInfo], base: str) -> dict[str, Properties]:

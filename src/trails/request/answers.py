@@ -32,6 +32,7 @@ from trails.model.constraints import showable
 from trails.model.history import Activity
 from trails.model.iris import Names
 from trails.model.kinds import BigInt, kind_of
+from trails.model.operations.graph import QueryResult
 from trails.model.origins import current_trace
 from trails.model.results import Failure, FailureKind, QueryAnswer
 from trails.model.types import ANY, ValueType
@@ -40,92 +41,34 @@ from trails.registry.registry import Declared
 from trails.request.fitting import Locate, Page, nowhere
 from trails.request.repair import Repaired, suggest_each
 
-CONTINUED: Final[Mapping[str, object]] = {
-    "left_out": {
-        "type": "object",
-        "description": "What is not shown, because an answer has at most max_chars characters.",
-    },
-    "next": {
-        "type": "object",
-        "description": "The call that continues, as tool and arguments; absent at the end.",
-    },
-}
-"""The members of a page that does not hold everything."""
-
-ANSWER: Final[Mapping[str, object]] = {
-    "type": "object",
-    "properties": {
-        "columns": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "The variables of a row, in order.",
-        },
-        "rows": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "One object a row: variable → value. IRIs and dates are strings; a "
-            "variable without a value is null.",
-        },
-        "truth": {"type": "boolean", "description": "The answer of an ASK query."},
-        "truncated": {"type": "boolean", "description": "Whether there are more rows."},
-        "notice": {
-            "type": "string",
-            "description": "Where the limits of a query cut off rows: how to go on. Otherwise: "
-            "what the query names and the graph does not have.",
-        },
-        **CONTINUED,
-    },
-    "required": ["columns", "rows", "truncated"],
-}
-"""The schema of ``show_answer``."""
-
-CHANGED: Final[Mapping[str, object]] = {
-    "type": "object",
-    "properties": {
-        "commit": {
-            "type": ["string", "null"],
-            "description": "The commit that was made; null when nothing changed.",
-        },
-        "changed": {"type": "boolean"},
-    },
-    "required": ["commit", "changed"],
-}
-"""The schema of ``show_change``."""
-
 
 def show_answer(answer: QueryAnswer, commit: str = "", locate: Locate = nowhere) -> Page:
     """The result of a query that reads; the rest of it is read at the same commit."""
-    body: dict[str, object] = {
-        "columns": answer.variables,
-        "rows": plain_rows(answer),
-        "truncated": answer.truncated is not None,
-    }
-    if answer.truth is not None:
-        body["truth"] = answer.truth
+    notice = answer.notice
     if answer.truncated is not None:
-        body["notice"] = (
-            f"{answer.notice}. The rows after these: the same query with ORDER BY, "
+        notice = (
+            f"{notice}. The rows after these: the same query with ORDER BY, "
             f"OFFSET {len(answer.rows)} and a LIMIT"
         )
-    elif answer.notice is not None:
-        body["notice"] = answer.notice
+    result = QueryResult(
+        answer.columns,
+        tuple(plain_rows(answer)),
+        answer.truncated is not None,
+        answer.truth,
+        notice,
+    )
 
     def changes(at: int) -> Mapping[str, object] | None:
         if at >= len(answer.rows):
             return None
         return {"offset": at, "branch": None, "snapshot": commit}
 
-    return Page(body, "rows", changes, len(answer.rows), locate=locate)
+    return Page(result, "rows", changes, len(answer.rows), locate=locate)
 
 
 def plain_rows(answer: QueryAnswer) -> list[dict[str, object]]:
     """Its rows as JSON values."""
     return [{name: _cell(value) for name, value in row.items()} for row in answer.rows]
-
-
-def show_change(commit: str | None) -> dict[str, object]:
-    """The result of a query that changes data."""
-    return {"commit": commit, "changed": commit is not None}
 
 
 def _cell(value: object) -> object:

@@ -24,10 +24,11 @@ from trails.engine.session.results import conformer, describe_cost, plain
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability
+from trails.model.operations.pages import Call
 from trails.model.results import LEAST_CHARS, MOST_CHARS, Failure, Outcome, Success
 from trails.request.answers import failure_of, invalid, near_name
 from trails.request.entries import OPEN_GATE, Request, activity_kind
-from trails.request.fitting import Call, Page, fit, fit_failure
+from trails.request.fitting import Page, fit, fit_failure
 from trails.request.repair import repair_request
 from trails.request.threads import Threads
 

@@ -16,21 +16,13 @@ from typing import Final
 import msgspec
 
 from trails.model.evidence.graphemes import boundary_before
+from trails.model.operations.pages import Call, Continued
 from trails.model.results import MOST_CHARS, Failure
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
 Path = tuple[str | int, ...]
 """The keys and positions that lead to a value."""
-
-
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call that continues, ready to be sent."""
-
-    tool: str
-    arguments: Mapping[str, object]
-    repeat: tuple[str, ...] = ()
-    """Arguments of this call that have to be added as they were: too long to be repeated here."""
 
 
 def read_field(record: str, field: str, offset: int) -> Call:
@@ -53,8 +45,8 @@ def nowhere(item: Mapping[str, object], path: Path, shown: int) -> None:
 class Page(msgspec.Struct, frozen=True, eq=False):
     """A result with a list that can be continued."""
 
-    body: Mapping[str, object]
-    """The result; ``member`` of it is the list."""
+    result: Continued
+    """``member`` of it is the list."""
     member: str
     changes: Changes
     total: int | None = None
@@ -77,14 +69,16 @@ class Page(msgspec.Struct, frozen=True, eq=False):
         given = {**self.call.arguments, **changes}
         return Call(self.call.tool, {k: each for k, each in given.items() if each is not None})
 
-    def whole(self) -> Mapping[str, object]:
+    def whole(self) -> Continued:
         """The result with all items, and the next call if there is one."""
-        body = dict(self.body)
-        items: Sequence[object] = body[self.member]  # type: ignore[assignment]
+        items: Sequence[object] = getattr(self.result, self.member)
+        changed: dict[str, object] = {}
         if self.start:
-            body[self.member] = items[self.start :]
+            changed[self.member] = items[self.start :]
         following = self.following(len(items))
-        return body if following is None else {**body, "next": following}
+        if following is not None:
+            changed["next"] = following
+        return msgspec.structs.replace(self.result, **changed) if changed else self.result
 
 
 def fit(result: object, body: bytes, limit: int, again: Call | str) -> bytes:
@@ -287,7 +281,7 @@ def fit_failure(failure: Failure, limit: int) -> Failure:
 # --- shortening ------------------------------------------------------------------------
 
 
-class ShortenedValue(msgspec.Struct, frozen=True):
+class ShortenedAt(msgspec.Struct, frozen=True):
     """A value that was shortened."""
 
     path: Path
@@ -320,7 +314,7 @@ class _Cuts:
     """Shortens values, and notes each cut."""
 
     def __init__(self) -> None:
-        self.noted: list[ShortenedValue] = []
+        self.noted: list[ShortenedAt] = []
 
     def value(self, value: object, room: int, path: Path) -> object:
         """A value in about ``room`` characters."""
@@ -339,7 +333,7 @@ class _Cuts:
         short = cut_text(text, max(room - 8, 0))
         while short and _size(short) > room:
             short = cut_text(short, len(short) * 3 // 4)
-        self.noted.append(ShortenedValue(path, len(short), len(text), "characters"))
+        self.noted.append(ShortenedAt(path, len(short), len(text), "characters"))
         return short
 
     def _list(self, items: list[object], room: int, path: Path) -> list[object]:
@@ -354,7 +348,7 @@ class _Cuts:
             if left < 0:
                 break
             kept.append(item)
-        self.noted.append(ShortenedValue(path, len(kept), len(items), "items"))
+        self.noted.append(ShortenedAt(path, len(kept), len(items), "items"))
         return kept
 
     def dictionary(self, members: dict[str, object], room: int, path: Path) -> dict[str, object]:
@@ -379,7 +373,7 @@ class _Cuts:
                 break
             kept[name] = value
             left -= size
-        self.noted.append(ShortenedValue(path, len(kept), len(members), "members"))
+        self.noted.append(ShortenedAt(path, len(kept), len(members), "members"))
         return kept
 
 

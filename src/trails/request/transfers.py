@@ -24,12 +24,21 @@ from trails.engine.session.service import GraphService
 from trails.errors import BudgetError
 from trails.log.storage import storage_errors
 from trails.model.actors import Actor, is_limited
+from trails.model.operations.graph import BlobKept
 from trails.model.results import Failure, Outcome
 from trails.model.values.blobs import ANY_TYPE, describe_blob
-from trails.projections.tools import BRANCH, MAX_CHARS, SNAPSHOT
+from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
 from trails.request.builtins import OPERATIONS
-from trails.request.builtins.declare import ADDER, READER, Builtin, ToolContext, field
+from trails.request.builtins.declare import (
+    ADDER,
+    READER,
+    STREAM_OPENED,
+    Builtin,
+    StreamOpened,
+    ToolContext,
+    field,
+)
 from trails.request.builtins.exports import (
     EXPORT_RECORDS,
     check_done,
@@ -104,7 +113,7 @@ def _export(
     tool: ToolContext, ctx: GraphContext, *, opened: list[Blocks], format: str, type: list[str]
 ) -> object:
     opened.append(tool.service.export(ctx, format, type))
-    return {}
+    return STREAM_OPENED
 
 
 class FileContent(msgspec.Struct, frozen=True, eq=False):
@@ -144,7 +153,7 @@ def _content(
             hold,
         )
     )
-    return {}
+    return STREAM_OPENED
 
 
 CONTENT: Final = Builtin(
@@ -152,7 +161,7 @@ CONTENT: Final = Builtin(
     title=EXPORT_RECORDS.title,
     description="The file of an export.",
     fields=(field("export", "Its handle.", required=True, max_length=100),),
-    output={"type": "object"},
+    result=StreamOpened,
     hints=READER,
     action=EXPORT_RECORDS.action,
     kind="export",
@@ -177,7 +186,7 @@ def _blob_content(
         return ctx.kg.blobs.blocks(facts, start, end - start)
 
     opened.append(FileContent(facts.name, facts.media_type, facts.size, facts.digest, blocks, hold))
-    return {}
+    return STREAM_OPENED
 
 
 BLOB_CONTENT: Final = Builtin(
@@ -190,7 +199,7 @@ BLOB_CONTENT: Final = Builtin(
         field("field", "The field.", required=True, max_length=100),
     ),
     controls=(BRANCH, SNAPSHOT),
-    output={"type": "object"},
+    result=StreamOpened,
     hints=READER,
     action="Read",
     run=_blob_content,
@@ -214,7 +223,8 @@ async def _put_blob(
 
 def _take_and_drop(ctx: GraphContext, file: Path, media_type: str, name: str) -> object:
     try:
-        return describe_blob(ctx.kg.blobs.take(file, media_type, name))
+        blob = ctx.kg.blobs.take(file, media_type, name)
+        return msgspec.convert(describe_blob(blob), BlobKept)
     finally:
         drop(file)
 
@@ -228,7 +238,7 @@ BLOB_PUT: Final = Builtin(
         field("name", "Its file name.", default="", max_length=1000),
     ),
     controls=(BRANCH,),
-    output={"type": "object"},
+    result=BlobKept,
     hints=ADDER,
     action="Change",
     place="loop",
@@ -246,7 +256,7 @@ EXPORT: Final = Builtin(
         field("type", "Only these types and what extends them.", many=True),
     ),
     controls=(BRANCH, SNAPSHOT),
-    output={"type": "object"},
+    result=StreamOpened,
     hints=READER,
     action="Export",
     kind="export",
@@ -281,7 +291,6 @@ def _load_and_drop(
 LOAD: Final = msgspec.structs.replace(
     GRAPH_LOAD,
     fields=tuple(each for each in GRAPH_LOAD.fields if each.name != "data"),
-    output={"type": "object"},
     place="loop",
     run=_load,
 )
@@ -313,19 +322,14 @@ class Transfers:
         self._threads = threads
         self._spooled: Counter[str] = Counter()
         self._most_spooled = options.budget.spool
-        tool, graph = ToolContext(service, options), service.graph.name
+        tool, graph = ToolContext(service, options, bounded=False), service.graph.name
         self._perform = perform
         self._records = {
             each.name: _replace(
-                builtin_entry(each.as_record(), tool, builtin_gate(each, graph)), largest=_LARGEST
+                builtin_entry(each, tool, builtin_gate(each, graph)), largest=_LARGEST
             )
             for each in OPERATIONS
             if each.routes
-        }
-        self._bounded = {
-            each.name: builtin_entry(each, tool, builtin_gate(each, graph))
-            for each in OPERATIONS
-            if each.routes and MAX_CHARS in each.controls
         }
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
@@ -340,12 +344,8 @@ class Transfers:
         return self._service.graph.names.base
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
-        """The record of a built-in with a route, for programs.
-
-        With ``max_chars`` it is what the tool of that name answers.
-        """
-        bounded = self._bounded.get(name) if arguments.get("max_chars") is not None else None
-        entry = bounded or self._records[name]
+        """The result of a built-in with a route, whole unless ``max_chars`` is given."""
+        entry = self._records[name]
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
             entry = _replace(entry, gate=gate)

@@ -118,7 +118,7 @@ def test_types_conditions_and_fields_limit_an_export(project: Path) -> None:
     assert {each["type"] for each in lines} == {"Item", "Extra"}
     assert sorted(each["data"]["size"] for each in lines) == list(range(690, COUNT))
     assert all(each["data"].keys() == {"name", "size"} for each in lines)
-    assert export.describe()["records"] == COUNT - 690
+    assert export.describe().records == COUNT - 690
 
 
 def test_an_export_of_some_fields_loads_into_the_same_graph(project: Path) -> None:
@@ -302,7 +302,7 @@ def test_any_range_is_a_part_of_the_whole(project: Path) -> None:
         whole = content(app, export)
         manager = exports_of(app.graph())
         size, text = len(whole), whole.decode()
-        assert export.describe()["chars"] == len(text) < size
+        assert export.describe().chars == len(text) < size
         for start in (*range(0, size, 997), size - 1, size):
             for end in (start, start + 1, start + 5000, size):
                 assert b"".join(manager.read(export, start, end)) == whole[start:end]
@@ -390,7 +390,7 @@ def test_an_export_expires(project: Path) -> None:
         kept = started(app, ExportRequest(), limits=ExportLimits(hours=48))
         gone = started(app, ExportRequest(format="csv"))
         content(app, gone)
-        assert gone.describe()["expires"] == "2001-09-10T01:46:40Z"
+        assert gone.describe().expires == "2001-09-10T01:46:40Z"
         now[0] += 24 * 3600 - 1
         assert found(app, gone.spec.handle) is gone
         now[0] += 1
@@ -439,7 +439,7 @@ def test_the_size_of_exports_is_limited(project: Path) -> None:
         export = started(app, ExportRequest(), limits=limits, limited=True)
         assert export.ended.wait(60)
         assert export.state == "failed"
-        assert export.describe()["error"]["code"] == "budget"
+        assert export.describe().error.code == "budget"
         assert export.files.size() == 0
     with App.open(project) as app:
         assert found(app, export.spec.handle).state == "failed"
@@ -458,9 +458,9 @@ def test_a_full_disk_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(ExportFiles, "open", full)
         export = started(app, ExportRequest())
         assert export.ended.wait(60)
-        error = export.describe()["error"]
-        assert error["code"] == "storage_full"
-        assert "no space left" in error["message"]
+        error = export.describe().error
+        assert error.code == "storage_full"
+        assert "no space left" in error.message
         monkeypatch.undo()
         assert started(app, ExportRequest()) is not export
 

@@ -105,7 +105,7 @@ class TestRules:
     def test_made_where_another_is(self, repo: Repo) -> None:
         """A branch begins with the state of its source and goes its own way."""
         info = repo.branch("b")
-        assert (info.name, info.commit) == ("b", repo.head())
+        assert (info.name, info.head) == ("b", repo.head())
         repo.put("b", "Item/i0", rank=2)
         repo.branch("c", "b")
         repo.put("c", "Item/i0", rank=3)
@@ -140,8 +140,8 @@ class TestRules:
         head = repo.put("a", "Item/i0", rank=9)
         found = list_branches(repo.graph).branches
         assert [each.name for each in found] == ["main", "a", "m/x", "z"]
-        assert found[1].commit == head
-        assert found[1].seq == repo.graph.log.last_seq()
+        assert found[1].head == head
+        assert found[1].position == repo.graph.log.last_seq()
 
     def test_main_stays(self, repo: Repo) -> None:
         """It can't be deleted, by force neither."""
@@ -156,7 +156,7 @@ class TestRules:
         with pytest.raises(ConflictError, match="1 unmerged commit") as error:
             repo.remove("b")
         assert head in str(error.value)
-        assert repo.remove("b", force=True).commit == head
+        assert repo.remove("b", force=True).head == head
         with pytest.raises(NotFoundError):
             repo.ctx("b")
         assert repo.at(head)["Item/i0"]["rank"] == 2

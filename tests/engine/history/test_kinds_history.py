@@ -130,7 +130,7 @@ class Cli:
 
     def shown(self, commit: str) -> list[dict[str, Any]]:
         """The changes of a commit."""
-        return self._shell.json("commit", "show", commit)["difference"]["changes"]
+        return self._shell.json("commit", "show", commit)["changes"]
 
     def diff(self, start: str, end: str) -> list[dict[str, Any]]:
         """The changes between two states."""
@@ -173,7 +173,7 @@ class Rest:
 
     def shown(self, commit: str) -> list[dict[str, Any]]:
         """The changes of a commit."""
-        return self._client.get(f"commits/{commit}")["difference"]["changes"]
+        return self._client.get(f"commits/{commit}")["changes"]
 
     def diff(self, start: str, end: str) -> list[dict[str, Any]]:
         """The changes between two states."""

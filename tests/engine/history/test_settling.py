@@ -316,7 +316,7 @@ def test_the_printed_command_works_as_it_is(tmp_path: Path) -> None:
     mutate("agents/its", box("update", "a", size=2), box("update", "b", size=5), link("a", "c"))
     mutate("agents/its", box("update", "c", near="Box/d"))
     where = Shell(tmp_path.parent)  # from another folder, with everything that can be said
-    head = shell.json("branch", "list")["branches"][0]["commit"]
+    head = shell.json("branch", "list")["branches"][0]["head"]
     asked = ("--graph", "main", "--expected-head", head, "--idempotency-key", "its merge")
     place = ("--project", tmp_path.name)
     text = where.out(

@@ -476,7 +476,7 @@ class World:
 
     def check_all(self) -> None:
         """Every branch does."""
-        listed = {each.name: each.commit for each in list_branches(self.graph).branches}
+        listed = {each.name: each.head for each in list_branches(self.graph).branches}
         assert listed == {n: self.ids[each] for n, each in self.history.branches.items()}
         for branch in sorted(self.history.branches):
             self.check(branch)
@@ -552,7 +552,7 @@ class World:
     def check_verified(self) -> None:
         """The views equal a fresh fold of the log."""
         findings = list(verify(self.graph, lambda _: None))
-        assert all(each.status == "ok" for each in findings), findings
+        assert all(each.severity == "ok" for each in findings), findings
 
     # --- mishaps ---------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ def test_limit_and_offset_take_counts(ctx: GraphContext) -> None:
 def test_forms_of_answers(ctx: GraphContext) -> None:
     """SELECT gives rows by variable, ASK a truth value, CONSTRUCT and DESCRIBE triples."""
     select = ctx.kg.sparql("SELECT ?n ?a { ?p :name ?n OPTIONAL { ?p :age ?a } } ORDER BY ?n")
-    assert select.variables == ("n", "a")
+    assert select.columns == ("n", "a")
     assert [dict(row) for row in select] == [
         {"n": "Ann", "a": 50},
         {"n": "Bob", "a": 40},

@@ -189,7 +189,7 @@ def test_a_head_is_told_and_its_hidden_commit_is_not(both: tuple[World, World]) 
     STEPS["hidden"](world)
     head = world.owner().kg.head.commit
     (main,) = world.versions.branches()
-    assert (main.commit, main.message, main.seq) == (head, "about ann@x", 0)
+    assert (main.head, main.message, main.position) == (head, "about ann@x", 0)
     for reference in ("main", head, head[:12], seen):
         found = world.versions.commit(reference).commit
         assert (found.id, found.payload, found.digest, found.seq) == (seen, "", "", 0)

@@ -318,7 +318,9 @@ def test_a_cursor_of_one_graph_is_refused_by_the_other(tmp_path, same_base):
         for path in ("/kg/Note", "/commits"):
             page = await twins.rest(IBIS, "GET", path, query="limit=2")
             name = "cursor" if path == "/kg/Note" else "after"
-            query = f"limit=2&{name}={page.message['next']}"
+            following = page.message["next"]
+            cursor = following if name == "cursor" else following["arguments"][name]
+            query = f"limit=2&{name}={cursor}"
             at_home = await twins.rest(IBIS, "GET", path, query=query)
             assert at_home.status == 200, at_home.body
             elsewhere = await twins.rest(ZEBRA, "GET", path, query=query)

@@ -108,7 +108,7 @@ class TestForks:
         narrow = versions(app, READ, ("BranchCreate", "main", "*"))
         assert told(narrow.create_branch, "new", head)[0].startswith("there is no branch or commit")
         wide = versions(app, READ, ("BranchCreate", "", "*"))
-        assert wide.create_branch("new", head).commit == head
+        assert wide.create_branch("new", head).head == head
         reads = [("Read", each, "*") for each in ("main", "other")]
         unread = versions(app, *reads, ("BranchCreate", "", "*"))
         assert told(unread.create_branch, "other", head)[0].startswith("there is no branch")

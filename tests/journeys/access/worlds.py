@@ -150,16 +150,18 @@ def answer(run: Callable[[], object]) -> Answer:
     return "ok", anonymous(msgspec.to_builtins(found))
 
 
+_OWN: Final = frozenset(
+    {"time", "seq", "position", "payload", "digest", "schema", "activity", "after"}
+)
+"""Members that follow from a history's own times, ids and length."""
+
+
 def anonymous(value: object) -> object:
     """A value without ids of commits, times and whatever follows from them."""
     if isinstance(value, str):
         return _IDS.sub("<id>", value)
     if isinstance(value, Mapping):
-        return {
-            key: anonymous(each)
-            for key, each in value.items()
-            if key not in {"time", "seq", "payload", "digest", "schema", "activity", "after"}
-        }
+        return {key: anonymous(each) for key, each in value.items() if key not in _OWN}
     if isinstance(value, list | tuple):
         return [anonymous(each) for each in value]
     return value

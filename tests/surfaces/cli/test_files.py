@@ -32,8 +32,8 @@ def test_a_load_is_one_commit_and_forks_only_when_told_from_where(shell):
     after = shell.json("commit", "list", "--all")["commits"]
     assert after[1:] == before
     assert after[0]["message"] == "New"
-    assert after[0]["parents"] == [before[0]["id"]]
-    again = shell.json("load", "data.ndjson", "--branch", "import", "--from", before[-1]["id"])
+    assert after[0]["parents"] == [before[0]["commit"]]
+    again = shell.json("load", "data.ndjson", "--branch", "import", "--from", before[-1]["commit"])
     assert again["forked"] is False
     assert again["commit"] is None
 
@@ -50,10 +50,10 @@ def test_a_mode_says_what_becomes_of_the_others(shell, mode, people):
         "free.ndjson", '{"type": "Task", "id": "t1", "data": {"title": "Free", "owner": null}}\n'
     )
     shell.run("load", "free.ndjson")
-    head = shell.json("commit", "list")["commits"][0]["id"]
+    head = shell.json("commit", "list")["commits"][0]["commit"]
     done = shell.json("load", "good.ndjson", "--mode", mode)
     assert done["deleted"] == 3 - len(people)
-    assert shell.json("commit", "show", done["commit"])["commit"]["parents"] == [head]
+    assert shell.json("commit", "show", done["commit"])["parents"] == [head]
     rows = shell.json("query", "SELECT ?e { ?p :email ?e } ORDER BY ?e")["rows"]
     assert [row["e"].split("@")[0] for row in rows] == people
     if mode == "append":
@@ -123,8 +123,8 @@ def test_what_is_exported_can_be_loaded(shell, suffix):
     assert shell.json("load", name)["commit"] is None
     shell.run("mutate", "DELETE WHERE { ?t a :Task ; ?p ?o }")
     shell.run("load", name)
-    head = shell.json("branch", "list")["branches"][0]["commit"]
-    start = shell.json("commit", "list")["commits"][2]["id"]
+    head = shell.json("branch", "list")["branches"][0]["head"]
+    start = shell.json("commit", "list")["commits"][2]["commit"]
     assert shell.json("diff", start, head)["changes"] == []
 
 
@@ -134,7 +134,7 @@ def test_an_export_is_whole_or_not_there(shell):
     assert "did you mean 'Task'?" in shell.error("export", "--type", "Taks", "-o", "out.ndjson")
     assert "there is no export format" in shell.error("export", "--format", "xml")
     assert (shell.project / "out.ndjson").read_text() == "old"
-    first = shell.json("commit", "list")["commits"][-1]["id"]
+    first = shell.json("commit", "list")["commits"][-1]["commit"]
     assert shell.out("export", "--snapshot", first) == ""
     lines = [json.loads(line) for line in shell.out("export", "--type", "Task").splitlines()]
     assert [line["id"] for line in lines] == ["t1", "t2"]

@@ -77,7 +77,7 @@ def test_instances_are_listed_and_shown(place):
     assert list(first["values"]) == ["priority", "owner"]
     assert "did you mean 'title'?" in place.error("get", "Task", "--fields", "titel")
     assert "empty name" in place.error("get", "Task", "--fields", "title,")
-    first = place.json("commit", "list", "--limit", 50)["commits"][-1]["id"]
+    first = place.json("commit", "list", "--limit", 50)["commits"][-1]["commit"]
     assert place.out("get", "Task", "--snapshot", first) == "No instances of Task.\n"
     assert "priority" in place.error("get", "Task", "--where", "priority=high")
     assert "did you mean 'Task'?" in place.error("get", "Tusk")
@@ -177,7 +177,7 @@ def test_versions_are_made_compared_and_merged(place):
     assert merged["outcome"] == "merged"
     newest = place.json("commit", "list", "--limit", 1)["commits"][0]
     assert newest["message"] == "Settled"
-    assert place.json("commit", "show", newest["id"])["commit"]["digest"] == newest["digest"]
+    assert place.json("commit", "show", newest["commit"])["position"] == newest["position"]
     assert len(place.json("commit", "list", "--all", "--limit", 50)["commits"]) > 3
     assert place.out("branch", "delete", "agents/ada").startswith("Deleted branch agents/ada")
     assert "not_found" in place.out("commit", "show", "deadbeef", "--json", code=2)

@@ -48,7 +48,7 @@ def test_a_query_may_come_from_a_file_or_standard_input(shell):
 
 def test_the_past_and_other_branches_can_be_asked(shell):
     """A snapshot stays as it was, whatever happens to its branch."""
-    before = shell.json("branch", "list")["branches"][0]["commit"]
+    before = shell.json("branch", "list")["branches"][0]["head"]
     shell.run("branch", "create", "side")
     shell.update("Task/t1", branch="side", priority=5)
     shell.update("Task/t1", priority=4)
@@ -91,7 +91,7 @@ def test_stored_queries_are_listed_and_run(shell):
     """Their declarations say what the texts of parameters mean."""
     text = shell.out("queries")
     assert "tasks\n  Tasks of a priority, or of any." in text
-    assert "--param priority=Int (optional)" in text
+    assert "--param priority=integer (optional)" in text
     assert shell.json("queries")["queries"][0]["name"] == "tasks"
     ask = ("query", "--stored", "tasks")
     assert len(shell.json(*ask)["rows"]) == 2
@@ -113,7 +113,7 @@ def test_a_cut_answer_says_so_and_a_deadly_query_is_stopped(shell):
     done = shell.run("query", "SELECT ?s { ?s ?p ?o }")
     assert "only the first 2 rows are shown" in done.stderr
     assert "more than 2 rows; the first 2 are shown" in done.stdout
-    assert shell.json("query", "SELECT ?s { ?s ?p ?o }")["truncated"] == "rows"
+    assert shell.json("query", "SELECT ?s { ?s ?p ?o }")["truncated"] is True
     endless = " ".join(f"?a{n} ?b{n} ?c{n} ." for n in range(12))
     deadly = f"SELECT (COUNT(*) AS ?n) {{ {endless} }}"
     shell.write("trails.toml", settings + "\n[sandbox]\nseconds = 1.0\n")
@@ -134,7 +134,7 @@ def test_mutations_are_one_commit_or_none(shell):
     """By text or operations, with message, expected head and idempotency key."""
     update = 'DELETE { ?t :status ?s } INSERT { ?t :status "done" } WHERE { ?t :status ?s }'
     done = shell.json("mutate", update, "-m", "All done", "--idempotency-key", "k1")
-    assert shell.json("commit", "show", done["commit"])["commit"]["message"] == "All done"
+    assert shell.json("commit", "show", done["commit"])["message"] == "All done"
     again = shell.out("mutate", update, "-m", "All done", "--idempotency-key", "k1")
     assert again == f"Already done (commit {done['commit'][:12]}); nothing was written now.\n"
     assert shell.out("mutate", "-f", "-", stdin=update) == "Nothing changed.\n"

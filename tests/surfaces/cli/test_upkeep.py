@@ -16,7 +16,7 @@ ASK = ("query", "SELECT ?title { ?t :title ?title } ORDER BY ?title")
 
 def test_cleanup_drops_what_can_be_made_again(shell):
     """A dry run says so first; the past can still be read."""
-    first = shell.json("commit", "list")["commits"][-1]["id"]
+    first = shell.json("commit", "list")["commits"][-1]["commit"]
     shell.run(*ASK, "--snapshot", first)
     assert shell.out("cleanup", "--keep", 0, "--dry-run").startswith(
         "main: would remove 1 snapshot,"

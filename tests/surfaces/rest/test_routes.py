@@ -41,7 +41,7 @@ def test_a_snapshot_tells_types_and_counts(client):
     """Of a branch, and of the past."""
     found = client.get("snapshot")
     assert {"type": "Note", "count": 3}.items() <= found["types"][0].items()
-    first = client.get("commits", limit=100)["commits"][-1]["id"]
+    first = client.get("commits", limit=100)["commits"][-1]["commit"]
     assert client.get("snapshot", snapshot=first)["nodes"] == 0
 
 
@@ -69,7 +69,7 @@ def test_instances_are_read_on_branches_and_in_the_past(client):
     assert len(client.get("kg/Note", branch="more/notes")["instances"]) == 4
     assert client.get("kg/Note/x", branch="more/notes")["@id"].endswith("/Note/x")
     assert client.get("kg/Note/x", status=404)
-    first = client.get("commits", limit=100)["commits"][-1]["id"]
+    first = client.get("commits", limit=100)["commits"][-1]["commit"]
     assert client.get("kg/Note", snapshot=first)["instances"] == []
     assert client.get("kg/Note", status=404, branch="nowhere")
 
@@ -123,7 +123,7 @@ def test_a_write_that_breaks_rules_fails_as_the_orm_does(client, project, throug
         module(key="bad", title="x", status="lost", stars=9).save(project.context())
     expected = {(each.field, each.code) for each in caught.value.fields}
     assert len(expected) == 3
-    before = client.get("branches")["branches"][0]["commit"]
+    before = client.get("branches")["branches"][0]["head"]
     data = {"key": "bad", "title": "x", "status": "lost", "stars": 9}
     operations = {"operations": [{"op": "create", "type": "Note", "data": data}]}
     if through == "mutate":
@@ -139,7 +139,7 @@ def test_a_write_that_breaks_rules_fails_as_the_orm_does(client, project, throug
     fields = {(re.split("[. ]", each["field"])[-1], each["code"]) for each in told}
     assert fields == expected
     assert all(each["message"] in error["detail"] for each in error["fields"])
-    assert client.get("branches")["branches"][0]["commit"] == before
+    assert client.get("branches")["branches"][0]["head"] == before
 
 
 def test_stored_queries_run_by_name(client):
@@ -181,7 +181,7 @@ def test_texts_are_asked_as_json_or_as_themselves(client):
     )
     assert got.status == 200, got.body
     newest = client.get("commits", branch="texts", limit=1)["commits"][0]
-    assert (newest["id"], newest["message"]) == (json.loads(got.body)["commit"], "Four")
+    assert (newest["commit"], newest["message"]) == (json.loads(got.body)["commit"], "Four")
     assert client.post("query", {"query": "SELECT nonsense"}, status=400)["code"] == "query"
     assert client.post("query", {"query": text, "params": {"s": [1]}}, status=400)
     assert client.post("mutate", {}, status=422)["fields"]
@@ -206,10 +206,10 @@ def test_versions(client):
     done = client.post("branches/merge", merge)
     assert done["outcome"] == "merged"
     shown = client.get(f"commits/{done['commit'][:12]}")
-    assert shown["commit"]["id"] == done["commit"]
-    assert client.get("commits/a%2Fb")["commit"]["branch"] == "a/b"
+    assert shown["commit"] == done["commit"]
+    assert client.get("commits/a%2Fb")["branch"] == "a/b"
     gone = client.send("DELETE", "/graphs/main/branches/a%2Fb")
-    assert json.loads(gone.body)["branch"]["name"] == "a/b"
+    assert json.loads(gone.body)["deleted"]["name"] == "a/b"
     refused = client.send("DELETE", "/graphs/main/branches/rival")
     assert refused.status == 409
     assert client.send("DELETE", "/graphs/main/branches/rival?force=true").status == 200
@@ -263,7 +263,7 @@ def test_what_was_loaded_is_not_kept(client, project, monkeypatch, tmp_path):
 
 def test_a_sender_that_goes_away_writes_nothing(client, project):
     """Half a body is no load, and the next writer does not wait for the rest of it."""
-    before = client.get("branches")["branches"][0]["commit"]
+    before = client.get("branches")["branches"][0]["head"]
     sender = http.client.HTTPConnection("127.0.0.1", client.port)
     sender.putrequest("POST", "/graphs/main/load")
     sender.putheader("Content-Type", "application/x-ndjson")
@@ -279,7 +279,7 @@ def test_a_sender_that_goes_away_writes_nothing(client, project):
         found = [each for _, each in project.graph().activities.read() if each.name == "graph_load"]
         if found and found[-1].outcome == "disconnected":  # others may be written after it
             break
-    assert client.get("branches")["branches"][0]["commit"] == before
+    assert client.get("branches")["branches"][0]["head"] == before
 
 
 def test_every_error_has_one_form(client):

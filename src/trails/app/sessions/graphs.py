@@ -31,10 +31,11 @@ from trails.app.upkeep import UpkeepOperation
 from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import Tool
+from trails.model.operations.graph import LoadedData
 from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
-from trails.model.writes import LoadRequest, LoadResult
+from trails.model.writes import LoadRequest
 from trails.projections.resources import JSON, LD_JSON
 from trails.request.answers import failure_of
 from trails.request.builtins import OPERATIONS
@@ -104,22 +105,23 @@ class LocalGraphClient:
         """Return the structured result of a built-in."""
         return self._body(self._kernel.transfers.record(self._actor, name, arguments))
 
-    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit.
 
         The operator's files are read in place and in this thread, so the load can be interrupted.
         """
         if self._actor == OPERATOR:
             try:
-                return self._app.load(request, graph=self.graph, progress=progress)
+                done = self._app.load(request, graph=self.graph, progress=progress)
             except ValidationError as error:
                 raise error_of(failure_of(error, "graph_load")) from None
+            return LoadedData.of(done)
         sent = Upload(request)
         given = {name: value for name, value in sent.arguments.items() if value is not None}
         blocks = _each(sent.blocks(progress))
         try:
             loading = self._kernel.transfers.load(self._actor, blocks, given, coding=sent.coding)
-            return msgspec.json.decode(self._body(loading), type=LoadResult)
+            return msgspec.json.decode(self._body(loading), type=LoadedData)
         except ValidationError as error:
             raise sent.placed(error) from None
 
@@ -240,7 +242,7 @@ class RemoteGraphClient:
             return self._connection.post(target, given)
         return self._connection.ask(route.method, target, given)
 
-    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Send files as one upload; errors name the file they are in."""
         sent = Upload(request)
         try:
@@ -249,7 +251,7 @@ class RemoteGraphClient:
             )
         except ValidationError as error:
             raise sent.placed(error) from None
-        return msgspec.json.decode(done, type=LoadResult)
+        return msgspec.json.decode(done, type=LoadedData)
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """Yield a graph as a file."""

@@ -14,20 +14,27 @@ import msgspec
 
 from trails.engine.transfer.formats import Joined, common_format
 from trails.errors import ConflictError, NotFoundError, ValidationError
-from trails.model.capabilities import StoredQuery, Tool
-from trails.model.history import (
-    BranchInfo,
-    BranchPage,
-    CommitDetail,
-    CommitPage,
-    CommitQuery,
-    Difference,
-    MergeRequest,
-    MergeResult,
-)
+from trails.model.capabilities import Tool
+from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.kinds import Iri, kind_of
-from trails.model.results import QueryAnswer
-from trails.model.writes import LoadRequest, LoadResult, Mutation
+from trails.model.operations.graph import (
+    ChangeResult,
+    LoadedData,
+    MutationResult,
+    QueryResult,
+    StoredQueryInfo,
+    StoredQueryList,
+)
+from trails.model.operations.history import (
+    BranchCreated,
+    BranchDeleted,
+    BranchList,
+    CommitList,
+    CommitResult,
+    DifferenceResult,
+    MergeOutcome,
+)
+from trails.model.writes import LoadRequest
 from trails.surfaces.cli.operations import (
     InstancePage,
     Listing,
@@ -75,7 +82,7 @@ class GraphClient(Protocol):
 
     def load(
         self, request: LoadRequest, progress: Callable[[int, int | None], None]
-    ) -> LoadResult: ...
+    ) -> LoadedData: ...
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]: ...
 
@@ -89,14 +96,6 @@ class GraphClient(Protocol):
         self, view: ReadState, type_name: str, identifier: str, field: str
     ) -> Generator[bytes, None, None]:
         """Yield the content of a blob."""
-
-
-class _Branch(msgspec.Struct):
-    branch: BranchInfo
-
-
-class _Queries(msgspec.Struct):
-    queries: list[StoredQuery]
 
 
 class CommandSession:
@@ -132,20 +131,21 @@ class CommandSession:
         found: list[BranchInfo] = []
         given: dict[str, object] = {"limit": _PAGE}
         while True:
-            page = self._record(BranchPage, "branch_list", given)
+            page = self._record(BranchList, "branch_list", given)
             found += page.branches
             if page.next is None:
                 return found
-            given["after"] = page.next
+            given["after"] = page.next.arguments["after"]
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
         """Create a branch at the head of another branch, or at a commit."""
-        return self._record(_Branch, "branch_create", {"name": name, "from": source}).branch
+        return self._record(BranchCreated, "branch_create", {"name": name, "from": source}).branch
 
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
-        return self._record(_Branch, "branch_delete", {"name": name, "force": force}).branch
+        given = {"name": name, "force": force}
+        return self._record(BranchDeleted, "branch_delete", given).deleted
 
-    def merge(self, request: MergeRequest) -> MergeResult:
+    def merge(self, request: MergeRequest) -> MergeOutcome:
         """Merge a branch or commit into a branch."""
         given = msgspec.structs.asdict(request)
         given["resolutions"] = [
@@ -153,54 +153,55 @@ class CommandSession:
             for conflict, each in request.resolutions.items()
         ]
         try:
-            return self._record(MergeResult, "branch_merge", given)
+            return self._record(MergeOutcome, "branch_merge", given)
         except ConflictError as error:
             if "conflicts" not in error.data:
                 raise
-            return msgspec.convert(error.data, MergeResult)
+            return msgspec.convert(error.data, MergeOutcome)
 
-    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitPage:
+    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitList:
         """Return a page of commits, newest first."""
         given = {**msgspec.structs.asdict(wanted), "after": after, "limit": limit}
         if wanted.branch is None:
             given["all_branches"] = True
-        return self._record(CommitPage, "commit_list", given)
+        return self._record(CommitList, "commit_list", given)
 
-    def commit(self, reference: str, *, limit: int) -> CommitDetail:
+    def commit(self, reference: str, *, limit: int) -> CommitResult:
         """Return a commit and its changes."""
-        return self._record(CommitDetail, "commit_get", {"commit": reference, "limit": limit})
+        return self._record(CommitResult, "commit_get", {"commit": reference, "limit": limit})
 
-    def diff(self, start: str, end: str, *, limit: int) -> Difference:
+    def diff(self, start: str, end: str, *, limit: int) -> DifferenceResult:
         """Return the changes from one state to another."""
         given = {"from": start, "to": end, "limit": limit}
-        return self._record(Difference, "graph_diff", given)
+        return self._record(DifferenceResult, "graph_diff", given)
 
-    def queries(self) -> Sequence[StoredQuery]:
-        return self._record(_Queries, "stored_query_list", {}).queries
+    def queries(self) -> Sequence[StoredQueryInfo]:
+        given = {"detail_level": "full"}
+        return self._record(StoredQueryList, "stored_query_list", given).queries
 
-    def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryAnswer:
+    def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryResult:
         given = {"query": text, "params": write_params(params), **_place(view)}
-        return self._record(QueryAnswer, "graph_query", given)
+        return self._record(QueryResult, "graph_query", given)
 
     def run(
         self, view: ReadState, name: str, params: Mapping[str, object]
-    ) -> QueryAnswer | str | None:
-        """Run a stored query; a mutation returns its commit."""
+    ) -> QueryResult | ChangeResult:
+        """Run a stored query; one that changes data returns its commit."""
         given = {"name": name, "params": params, **_place(view)}
         found = self._record(dict[str, object], "stored_query_run", given)
         if "commit" in found:
-            return msgspec.convert(found["commit"], str | None)
-        return msgspec.convert(found, QueryAnswer)
+            return msgspec.convert(found, ChangeResult)
+        return msgspec.convert(found, QueryResult)
 
     def mutate(
         self, branch: str, change: str | Sequence[object], options: WriteOptions
-    ) -> Mutation:
+    ) -> MutationResult:
         """Change the graph in one commit."""
         what = {"update" if isinstance(change, str) else "operations": change}
         given = {**what, "branch": branch, **msgspec.structs.asdict(options)}
-        return self._record(Mutation, "graph_mutate", given)
+        return self._record(MutationResult, "graph_mutate", given)
 
-    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit."""
         return self._client.load(request, progress)
 

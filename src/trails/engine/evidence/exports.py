@@ -61,6 +61,7 @@ from trails.model.fairness import WorkInProgress, with_pauses
 from trails.model.history import GENESIS
 from trails.model.names import suggest
 from trails.model.nodes import Condition, Group, NodeState, Selection
+from trails.model.operations.records import ExportProblem, ExportStatus
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.visibility import FULL, Visibility
 from trails.views.terms import Terms
@@ -200,26 +201,26 @@ class Export:
             return "running" if self.writing is not None else "waiting"
         return "failed" if outcome.code else "done"
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> ExportStatus:
         """Its status, for callers."""
         files, spec = self.files, self.spec
         state, outcome, last = self.state, files.outcome, files.last
-        body: dict[str, object] = {
-            "export": spec.handle,
-            "state": state,
-            "format": spec.request.format,
-            "commit": spec.commit,
-            "records": last.records,
-            "total": last.records if state == "done" else self.total,
-            "bytes": last.bytes,
-            "created": _time(spec.created),
-            "expires": _time(spec.expires),
-        }
-        if outcome is not None and state == "done":
-            body |= {"chars": last.chars, "sha256": outcome.sha256}
-        elif outcome is not None:
-            body["error"] = {"code": outcome.code, "message": outcome.message}
-        return body
+        done = state == "done"
+        failed = None if outcome is None or done else outcome
+        return ExportStatus(
+            export=spec.handle,
+            state=state,
+            format=spec.request.format,
+            commit=spec.commit,
+            records=last.records,
+            total=last.records if done else self.total,
+            bytes=last.bytes,
+            created=_time(spec.created),
+            expires=_time(spec.expires),
+            chars=last.chars if done else None,
+            sha256=outcome.sha256 if outcome is not None and done else None,
+            error=None if failed is None else ExportProblem(failed.code, failed.message),
+        )
 
 
 def _time(moment: float) -> str:

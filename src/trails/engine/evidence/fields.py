@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import time
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -43,12 +43,13 @@ from trails.model.constraints import shorten
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.evidence.windows import (
     READ_FIELD,
-    Continuation,
     Window,
     window_at,
     window_before,
 )
 from trails.model.nodes import NodeState
+from trails.model.operations.pages import Call
+from trails.model.operations.records import FieldWindow
 from trails.model.texts import count
 from trails.model.uris import HERE, ReadPoint
 
@@ -117,42 +118,41 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
         matcher = matcher_of(self.record, self.request.field, query)
         return msgspec.structs.replace(window, matches=matcher.in_window(text, window))
 
-    def document(self, length: int) -> dict[str, object]:
+    def show(self, length: int) -> FieldWindow:
         """The answer, with at most so many characters of the text."""
         window, record, found = self.window(length), self.record, self.found
-        body: dict[str, object] = {
-            "id": record.uri,
-            "title": record.title,
-            **self.request.at.arguments(),
-        }
-        if found.items is not None:
-            body["items"] = found.items
-        body |= {
-            "commit": record.commit,
-            "media_type": found.media_type,
-            "digest": found.digest,
-            **window.document(),
-        }
-        if found.blob is not None:
-            body["blob"] = show_blob(record, found.blob)
-        if found.missing:
-            body["notice"] = "the record has no value in this field"
-        if window.end < window.total:
-            body["next"] = self._call(window.end)
-        if window.start > 0:
-            body["previous"] = self._call(-window.start)
-        if self.more_matches:
-            body["next_match"] = self._next_match()
-        if window.truncated:
-            body["expires"] = expiry(time() + LIFETIME)
-        return body
+        at = self.request.at
+        return FieldWindow(
+            id=record.uri,
+            title=record.title,
+            field=at.field,
+            item=at.item,
+            path=at.path,
+            items=found.items,
+            commit=record.commit,
+            media_type=found.media_type,
+            digest=found.digest,
+            text=window.text,
+            start=window.start,
+            end=window.end,
+            total=window.total,
+            complete=window.complete,
+            truncated=window.truncated,
+            matches=window.matched(),
+            blob=None if found.blob is None else show_blob(record, found.blob),
+            notice="the record has no value in this field" if found.missing else None,
+            next=self._call(window.end) if window.end < window.total else None,
+            previous=self._call(-window.start) if window.start > 0 else None,
+            next_match=self._next_match() if self.more_matches else None,
+            expires=expiry(time() + LIFETIME) if window.truncated else None,
+        )
 
-    def _call(self, at: int) -> Continuation:
+    def _call(self, at: int) -> Call:
         request = self.request
         call = call_from(self.cursors, self.record, request.at, at, self.found.digest)
-        return {**call, "arguments": {**call["arguments"], **self._options()}}
+        return Call(call.tool, {**call.arguments, **self._options()})
 
-    def _next_match(self) -> Continuation:
+    def _next_match(self) -> Call:
         """The window around the next match, at the same commit."""
         state, commit = self.record.state, ReadPoint(commit=self.record.commit)
         arguments = {
@@ -161,7 +161,7 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
             "match": (self.request.match or 1) + 1,
             **self._options(),
         }
-        return {"tool": READ_FIELD, "arguments": arguments}
+        return Call(READ_FIELD, arguments)
 
     def _options(self) -> dict[str, object]:
         """What the next call repeats."""
@@ -171,15 +171,12 @@ class FieldRead(msgspec.Struct, frozen=True, eq=False):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def call_from(
-    cursors: Cursors, record: Record, field: FieldPath, at: int, digest: str
-) -> dict[str, Any]:
+def call_from(cursors: Cursors, record: Record, field: FieldPath, at: int, digest: str) -> Call:
     """The call that goes on from a place of a field's text or, below 0, up to it."""
     holder = Holder(record.ctx.actor, READ_FIELD, place_name(record.place))
     subject = _subject(record, field)
     cursor = cursors.sign(holder, record.commit, subject, f"{at}.{digest[:_DIGITS]}")
-    arguments = {"record": record.uri, **field.arguments(), "cursor": cursor}
-    return {"tool": READ_FIELD, "arguments": arguments}
+    return Call(READ_FIELD, {"record": record.uri, **field.arguments(), "cursor": cursor})
 
 
 def _subject(record: Record, field: FieldPath) -> object:

@@ -8,7 +8,6 @@ analysis of the field's text index, so whatever a search found is found here.
 from __future__ import annotations
 
 from codecs import getincrementaldecoder
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from typing import Final
@@ -21,6 +20,7 @@ from trails.errors import FieldError, ValidationError
 from trails.model.evidence.graphemes import Sliceable
 from trails.model.evidence.windows import Span, Window, text_digest
 from trails.model.nodes import split_handle
+from trails.model.operations.records import BlobInfo
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
@@ -133,18 +133,18 @@ def _text(value_type: ValueType, value: object, place: ReadPoint) -> FieldText:
     return _json(plain_value(value_type, value, place))
 
 
-def show_blob(record: Record, blob: Blob) -> Mapping[str, object]:
+def show_blob(record: Record, blob: Blob) -> BlobInfo:
     """What is known of content that the graph keeps and, if it is text, how it begins."""
     facts = blob.facts
     assert facts is not None  # noqa: S101 - the graph keeps it
-    known: dict[str, object] = msgspec.to_builtins(facts)
+    known: dict[str, object] = msgspec.structs.asdict(facts)
     if facts.is_text:
         start = record.ctx.kg.blobs.read(blob, 0, _PREVIEW)
         is_cut = facts.size > len(start)
         with suppress(UnicodeDecodeError):
             known["preview"] = getincrementaldecoder("utf-8")().decode(start, not is_cut)
             known["truncated"] = is_cut
-    return known
+    return BlobInfo(**known)  # type: ignore[arg-type]
 
 
 def _plain_text(text: str) -> FieldText:

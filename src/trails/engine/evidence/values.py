@@ -16,7 +16,8 @@ from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import Record
 from trails.engine.evidence.texts import FieldPath, plain_value, text_of
 from trails.engine.graph.cursors import Cursors
-from trails.model.evidence.windows import Continuation, window_at
+from trails.model.evidence.windows import window_at
+from trails.model.operations.records import ShortenedValue
 from trails.model.types import PredicateDescriptor
 
 _NOTE: Final = 400
@@ -24,22 +25,11 @@ _NOTE: Final = 400
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not shown of a value, and how to read it."""
-
-    field: str
-    shown: int
-    of: int
-    unit: str
-    """``characters`` or ``items``; of a value that is not shown at all, ``characters`` of JSON."""
-    read: Continuation
-
-
 class BoundedValues(msgspec.Struct, frozen=True):
     """The values of a record, as far as there was room."""
 
     values: Mapping[str, object]
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[ShortenedValue, ...] = ()
 
 
 def bounded_values(
@@ -64,7 +54,7 @@ def bounded_values(
         return BoundedValues(whole)
     granted = share(sizes, room - sum(len(name) + 4 for name in whole))
     values: dict[str, object] = {}
-    left_out: list[LeftOut] = []
+    left_out: list[ShortenedValue] = []
     for name, value in whole.items():
         if sizes[name] <= granted[name]:
             values[name] = value
@@ -97,14 +87,14 @@ def share(sizes: Mapping[str, int], room: int) -> dict[str, int]:
 
 def _shorten(
     record: Record, field: PredicateDescriptor, value: object, room: int, cursors: Cursors
-) -> tuple[object, LeftOut]:
+) -> tuple[object, ShortenedValue]:
     at_field = FieldPath(field.name)
     found = text_of(record, at_field)
     room = max(0, room - _NOTE)
     if isinstance(value, str):
         short = cut_json(value, room)
         read = call_from(cursors, record, at_field, len(short), found.digest)
-        note = LeftOut(
+        note = ShortenedValue(
             field=field.name, shown=len(short), of=len(value), unit="characters", read=read
         )
         return short, note
@@ -113,9 +103,13 @@ def _shorten(
     at = len(_encode(kept).decode()) - 1 if kept else 0
     read = call_from(cursors, record, at_field, at, found.digest)
     if field.many and isinstance(value, list):
-        note = LeftOut(field=field.name, shown=len(kept), of=len(value), unit="items", read=read)
+        note = ShortenedValue(
+            field=field.name, shown=len(kept), of=len(value), unit="items", read=read
+        )
     else:
-        note = LeftOut(field=field.name, shown=0, of=len(found.text), unit="characters", read=read)
+        note = ShortenedValue(
+            field=field.name, shown=0, of=len(found.text), unit="characters", read=read
+        )
     return kept, note
 
 

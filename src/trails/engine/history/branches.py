@@ -231,7 +231,7 @@ def forked_branch(
         yield True
     except BaseException:
         # Keep the branch if another caller has committed to it.
-        if graph.log_head(name).commit == made.commit:
+        if graph.log_head(name).commit == made.head:
             delete_branch(graph, name, force=True, actor=actor)
         raise
 

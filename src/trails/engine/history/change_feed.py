@@ -34,6 +34,7 @@ from trails.model.caches import BoundedCache
 from trails.model.fairness import with_pauses
 from trails.model.history import GENESIS, Commit, Head
 from trails.model.names import suggest
+from trails.model.operations.pages import Call
 
 START: Final = "0"
 """How the state before the first commit is written."""
@@ -59,13 +60,6 @@ class ChangedNode(msgspec.Struct, frozen=True):
     change: Kind
 
 
-class ContinuingCall(msgspec.Struct, frozen=True):
-    """The call that lists what an event left out."""
-
-    tool: str
-    arguments: dict[str, str]
-
-
 class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One commit of a branch, as a reader sees it."""
 
@@ -83,7 +77,7 @@ class ChangeEvent(msgspec.Struct, frozen=True, kw_only=True):
     deleted: int | None
     """How many nodes; None if the commit is too large to count them."""
     changes: tuple[ChangedNode, ...]
-    next: ContinuingCall | None
+    next: Call | None
     """The call that lists the other nodes; None if all are listed."""
 
 
@@ -391,9 +385,9 @@ def _listed(changed: Changed) -> tuple[ChangedNode, ...]:
     return tuple(found)
 
 
-def _following(commit: str, before: str | None, listed: Sequence[ChangedNode]) -> ContinuingCall:
+def _following(commit: str, before: str | None, listed: Sequence[ChangedNode]) -> Call:
     """The call for the nodes after those that are listed."""
     after = {"after": listed[-1].handle} if listed else {}
     if before is None:
-        return ContinuingCall("commit_get", {"commit": commit, **after})
-    return ContinuingCall("graph_diff", {"from": before, "to": commit, **after})
+        return Call("commit_get", {"commit": commit, **after})
+    return Call("graph_diff", {"from": before, "to": commit, **after})

@@ -388,7 +388,7 @@ def _missing_values(pieces: list[Piece], answer: QueryAnswer) -> Iterator[str]:
         if piece.word not in _AGGREGATES:
             continue
         name = _named_as(pieces, at)
-        if name in answer.variables:
+        if name in answer.columns:
             if any(row.get(name, "") is None for row in answer.rows):
                 yield (
                     f"?{name} has no value in some rows, because {piece.word} fails where a value "

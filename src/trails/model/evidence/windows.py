@@ -7,13 +7,15 @@ Pure: which text that is, at which commit and for whom, is decided by ``engine.e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
 import msgspec
 
 from trails.model.evidence.graphemes import Sliceable, boundary_after, boundary_before
+from trails.model.operations.pages import Call
+from trails.model.operations.records import MatchedText
 
 READ_FIELD: Final = "read_record_field"
 """The tool that ``next``, ``previous`` and ``read`` call."""
@@ -49,30 +51,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there is text before or after it."""
         return not self.complete
 
-    def document(self) -> dict[str, object]:
-        """As an answer shows it; without ``matches`` if there are none."""
-        body: dict[str, object] = {
-            "text": self.text,
-            "start": self.start,
-            "end": self.end,
-            "total": self.total,
-            "complete": self.complete,
-            "truncated": self.truncated,
-        }
-        if self.matches:
-            body["matches"] = [
-                {"start": each.start, "end": each.end, "text": self._shown(each)}
-                for each in self.matches
-            ]
-        return body
+    def matched(self) -> tuple[MatchedText, ...]:
+        """The matches, each with the part of its text that is inside."""
+        return tuple(MatchedText(each.start, each.end, self._inside(each)) for each in self.matches)
 
-    def _shown(self, match: Span) -> str:
+    def _inside(self, match: Span) -> str:
         begin = max(match.start, self.start) - self.start
         return self.text[begin : match.end - self.start]
-
-
-Continuation = Mapping[str, object]
-"""A call that is ready to be sent: ``tool`` and ``arguments``."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +69,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     """Of a Json value: the JSON pointer to the text."""
     window: Window
-    read: Continuation
+    read: Call
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,16 +1,15 @@
 """``branch_list``, ``branch_create``, ``branch_delete``: lines of work beside each other.
 
 ``branch_merge``: bring the work of one branch into another.
-
-Programs get whole records (``record``), in the form of ``trails.model``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from trails.engine.history.branches import Versions
 from trails.engine.session.context import GraphContext
@@ -18,57 +17,37 @@ from trails.errors import ConflictError
 from trails.model.constraints import shorten
 from trails.model.history import (
     BranchFilter,
-    BranchInfo,
-    BranchPage,
     Conflict,
     MergeRequest,
     MergeResult,
     Resolution,
 )
+from trails.model.operations.history import (
+    BranchCreated,
+    BranchDeleted,
+    BranchList,
+    ConflictInfo,
+    MergeOutcome,
+    ResolutionChoice,
+    Suggestion,
+)
+from trails.model.operations.pages import Call
 from trails.model.texts import count
 from trails.model.types import ANY, ShapeDescriptor
 from trails.projections.tools import MAX_CHARS
-from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
     ADDER,
-    BOOLEAN,
     EXPECTED_HEAD,
     IDEMPOTENCY_KEY,
-    INTEGER,
-    MAYBE_STRING,
     MESSAGE,
     READER,
-    STRING,
     WRITER,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
-from trails.request.fitting import Call, Page
-
-_BRANCH: Final = shown(
-    name=STRING,
-    head=said(STRING, "Its newest commit; empty before the first."),
-    commits=said(INTEGER, "The position of that commit in the log; 0 if it is not shown."),
-    time=said(STRING, "When that commit was made."),
-    message=STRING,
-    actor=said(STRING, "Who made it."),
-)
-
-
-def _shown(branch: BranchInfo) -> dict[str, object]:
-    return {
-        "name": branch.name,
-        "head": branch.commit,
-        "commits": branch.seq,
-        "time": branch.time,
-        "message": branch.message,
-        "actor": branch.actor,
-    }
+from trails.request.fitting import Page
 
 
 def versions_of(tool: ToolContext, ctx: GraphContext) -> Versions:
@@ -76,8 +55,8 @@ def versions_of(tool: ToolContext, ctx: GraphContext) -> Versions:
     return tool.service.versions(ctx.actor, ctx.call, ctx.access)
 
 
-def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    page = _list_record(tool, ctx, **given)
+def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
+    page = versions_of(tool, ctx).branch_page(msgspec.convert(given, BranchFilter))
     found = page.branches
 
     def changes(at: int) -> Mapping[str, object] | None:
@@ -85,28 +64,16 @@ def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
             return {"after": found[at - 1].name if at else given["after"]}
         return None
 
-    return Page({"branches": [_shown(each) for each in found]}, "branches", changes)
+    return Page(BranchList(tuple(found)), "branches", changes)
 
 
-def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> BranchPage:
-    return versions_of(tool, ctx).branch_page(msgspec.convert(given, BranchFilter))
-
-
-def _create(tool: ToolContext, ctx: GraphContext, **given: str) -> object:
+def _create(tool: ToolContext, ctx: GraphContext, **given: str) -> BranchCreated:
     made = versions_of(tool, ctx).create_branch(given["name"], given["from"])
-    return {"branch": _shown(made), "from": given["from"]}
+    return BranchCreated(made, given["from"])
 
 
-def _create_record(tool: ToolContext, ctx: GraphContext, **given: str) -> object:
-    return {"branch": versions_of(tool, ctx).create_branch(given["name"], given["from"])}
-
-
-def _delete(tool: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
-    return {"deleted": _shown(versions_of(tool, ctx).delete_branch(name, force=force))}
-
-
-def _delete_record(tool: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> object:
-    return {"branch": versions_of(tool, ctx).delete_branch(name, force=force), "deleted": True}
+def _delete(tool: ToolContext, ctx: GraphContext, name: str, *, force: bool) -> BranchDeleted:
+    return BranchDeleted(versions_of(tool, ctx).delete_branch(name, force=force))
 
 
 BRANCH_LIST: Final = Builtin(
@@ -122,11 +89,10 @@ BRANCH_LIST: Final = Builtin(
         field("limit", "At most.", "Int", default=100, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
-    output=shown(branches=listed(_BRANCH), optional=CONTINUED),
+    result=BranchList,
     hints=READER,
     action="Read",
     run=_list,
-    record=_list_record,
     routes=(Route("GET", "branches"),),
     command="branch list",
 )
@@ -153,13 +119,12 @@ BRANCH_CREATE: Final = Builtin(
             max_length=100,
         ),
     ),
-    output=shown(branch=_BRANCH, **{"from": STRING}),
+    result=BranchCreated,
     hints=ADDER,
     action="BranchCreate",
     also=("Read",),
     kind="mutation",
     run=_create,
-    record=_create_record,
     routes=(Route("POST", "branches"),),
     command="branch create",
 )
@@ -175,12 +140,11 @@ BRANCH_DELETE: Final = Builtin(
         field("name", "Its name.", required=True, min_length=1, max_length=100),
         field("force", "Delete anyway.", "Bool", default=False),
     ),
-    output=shown(deleted=_BRANCH),
+    result=BranchDeleted,
     hints=WRITER,
     action="BranchDelete",
     kind="mutation",
     run=_delete,
-    record=_delete_record,
     routes=(Route("DELETE", "branches/{name}"),),
     command="branch delete",
 )
@@ -213,30 +177,12 @@ def _merge_request(resolutions: Sequence[Mapping[str, object]], **given: object)
     return msgspec.structs.replace(request, resolutions=settled)
 
 
-def _merge(
-    tool: ToolContext, ctx: GraphContext, after: str | None = None, **given: object
-) -> object:
+def _merge(tool: ToolContext, ctx: GraphContext, after: str | None = None, **given: object) -> Page:
     request = _merge_request(**given)  # type: ignore[arg-type]
     result = versions_of(tool, ctx).merge(request)
     if result.conflicts and not request.dry_run:
-        raise _refused(result)
+        raise _refused(result, bounded=tool.bounded)
     return _shown_merge(result, after)
-
-
-def _merge_record(
-    tool: ToolContext, ctx: GraphContext, after: str | None = None, **given: object
-) -> object:
-    del after  # a program gets all conflicts
-    request = _merge_request(**given)  # type: ignore[arg-type]
-    result = versions_of(tool, ctx).merge(request)
-    if result.conflicts and not request.dry_run:
-        listed = "; ".join(f"{each.id}: {each.message}" for each in result.conflicts[:20])
-        raise ConflictError(
-            f"{count(len(result.conflicts), 'conflict')}, nothing was written; settle each with a "
-            f"resolution, or resolve them on a branch: {listed}",
-            **msgspec.to_builtins(result),
-        )
-    return result
 
 
 def _shown_merge(result: MergeResult, after: str | None) -> Page:
@@ -250,65 +196,78 @@ def _shown_merge(result: MergeResult, after: str | None) -> Page:
             return {"after": found[at - 1].id if at else after}
         return None
 
-    def narrow(items: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-        kept = {each["id"] for each in items}
-        last = not found or (bool(items) and items[-1]["id"] == found[-1].id)
-        wanted = [
+    def suggested(kept: Collection[str], *, last: bool) -> tuple[Suggestion, ...]:
+        # Those of conflicts that follow from resolutions are on the last page.
+        return tuple(
             each
             for each in _suggested(result)
-            # Those of conflicts that follow from resolutions are on the last page.
-            if each["conflict"] in kept or (last and each["conflict"] not in shown)
-        ]
-        return {"suggested": wanted}
+            if each.conflict in kept or (last and each.conflict not in shown)
+        )
 
-    body: dict[str, object] = {
-        "outcome": result.outcome,
-        "source": result.source,
-        "target": result.target,
-        "commit": result.commit,
-        "created": result.created,
-        "updated": result.updated,
-        "deleted": result.deleted,
-        "dry_run": result.dry_run,
-        "replayed": result.replayed,
-        "unused": list(result.unused),
-        "conflicts": [_conflict(each) for each in found],
-    }
-    body |= narrow(cast(Sequence[Mapping[str, object]], body["conflicts"]))
-    return Page(body, "conflicts", changes, len(every), narrow=narrow)
+    def narrow(items: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+        kept = {str(each["id"]) for each in items}
+        return {"suggested": suggested(kept, last=not found or found[-1].id in kept)}
+
+    settled = suggested({each.id for each in found}, last=True)
+    outcome = _outcome(result, found, settled)
+    return Page(outcome, "conflicts", changes, len(every), narrow=narrow)
 
 
-def _suggested(result: MergeResult) -> list[dict[str, object]]:
-    return [{"conflict": each, "take": side} for each, side in result.suggested.items()]
+def _outcome(
+    result: MergeResult, conflicts: Iterable[Conflict], suggested: tuple[Suggestion, ...]
+) -> MergeOutcome:
+    return MergeOutcome(
+        result.outcome,
+        result.source,
+        result.target,
+        result.commit,
+        result.created,
+        result.updated,
+        result.deleted,
+        result.dry_run,
+        result.replayed,
+        result.unused,
+        tuple(map(_conflict, conflicts)),
+        suggested,
+    )
 
 
-def _conflict(conflict: Conflict) -> dict[str, object]:
-    return {
-        "id": conflict.id,
-        "kind": conflict.kind,
-        "node": conflict.handle,
-        "field": conflict.field,
-        "base": conflict.base,
-        "ours": conflict.ours,
-        "theirs": conflict.theirs,
-        "message": conflict.message,
-        "resolutions": [
-            {"conflict": conflict.id, "take": take} | ({"value": None} if take == "value" else {})
+def _suggested(result: MergeResult) -> tuple[Suggestion, ...]:
+    return tuple(Suggestion(each, side) for each, side in result.suggested.items())
+
+
+def _conflict(conflict: Conflict) -> ConflictInfo:
+    return ConflictInfo(
+        conflict.id,
+        conflict.kind,
+        conflict.handle,
+        conflict.field,
+        conflict.base,
+        conflict.ours,
+        conflict.theirs,
+        conflict.ours_commits,
+        conflict.theirs_commits,
+        conflict.message,
+        tuple(
+            ResolutionChoice(conflict.id, take, None if take == "value" else UNSET)
             for take in conflict.takes
-        ],
-    }
+        ),
+    )
 
 
 _SPELLED: Final = 12_000
 """Characters of conflicts in a message, and again in its data."""
 
 
-def _refused(result: MergeResult) -> ConflictError:
+def _refused(result: MergeResult, *, bounded: bool) -> ConflictError:
+    """The error of a merge with conflicts: for a model the first of them, for a program all."""
     found = sorted(result.conflicts, key=lambda each: each.id)
     shown = _first(found)
     more = len(found) - len(shown)
     rest = {"source": result.source, "target": result.target, "dry_run": True}
     call = Call("branch_merge", {**rest, "after": shown[-1].id})
+    part = bounded and more > 0
+    outcome = _outcome(result, shown if part else found, () if part else _suggested(result))
     return ConflictError(
         f"{count(len(found), 'conflict')}, nothing was written. "
         + " ".join(_spelled(shown))
@@ -323,9 +282,8 @@ def _refused(result: MergeResult) -> ConflictError:
             if result.suggested and not more
             else ""
         ),
-        conflicts=[_conflict(each) for each in shown],
-        suggested=[] if more else _suggested(result),
-        **({"more": more, "next": call} if more else {}),
+        **msgspec.to_builtins(outcome),
+        **({"more": more, "next": call} if part else {}),
     )
 
 
@@ -348,18 +306,6 @@ def _spelled(conflicts: Iterable[Conflict]) -> Iterable[str]:
         sides = "" if each.field else f" (ours {shorten(each.ours)}, theirs {shorten(each.theirs)})"
         yield f"({number}) {each.id} [{each.kind}]: {each.message}{sides}."
 
-
-_CONFLICT: Final = shown(
-    id=said(STRING, "Pass it as conflict in a resolution."),
-    kind=STRING,
-    node=said(STRING, "The node, as <Type>/<id>."),
-    field=STRING,
-    base=said({}, "The value at the common ancestor."),
-    ours=said({}, "The value in the target."),
-    theirs=said({}, "The value in the source."),
-    message=STRING,
-    resolutions=said(listed(shown(conflict=STRING, take=STRING)), "The possible resolutions."),
-)
 
 BRANCH_MERGE: Final = Builtin(
     name="branch_merge",
@@ -392,30 +338,12 @@ BRANCH_MERGE: Final = Builtin(
     ),
     controls=(MAX_CHARS,),
     shapes=(_RESOLUTION,),
-    output=shown(
-        outcome=STRING,
-        source=STRING,
-        target=STRING,
-        commit=said(MAYBE_STRING, "The commit that the target is at now."),
-        created=INTEGER,
-        updated=INTEGER,
-        deleted=INTEGER,
-        dry_run=BOOLEAN,
-        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's outcome."),
-        conflicts=listed(_CONFLICT),
-        suggested=said(
-            listed(shown(conflict=STRING, take=STRING)),
-            "With conflicts: resolutions for all of them.",
-        ),
-        unused=said(listed(STRING), "Resolutions of conflicts that did not occur."),
-        optional=CONTINUED,
-    ),
+    result=MergeOutcome,
     hints=WRITER,
     action="BranchMerge",
     also=("Read", "Change"),
     kind="mutation",
     run=_merge,
-    record=_merge_record,
     routes=(Route("POST", "branches/merge"),),
     command="branch merge",
 )

@@ -11,22 +11,10 @@ from typing import Final, cast
 from trails.engine.history.change_feed import MOST_EVENTS, ChangePage, ChangeQuery
 from trails.engine.session.context import GraphContext
 from trails.request.builtins.branches import versions_of
-from trails.request.builtins.declare import (
-    BOOLEAN,
-    READER,
-    STRING,
-    Builtin,
-    Route,
-    ToolContext,
-    field,
-    listed,
-    said,
-    shown,
-)
+from trails.request.builtins.declare import READER, Builtin, Route, ToolContext, field
 
 MOST_SECONDS: Final = 60
 """The longest wait; proxies cut connections that are silent for longer."""
-_COUNT: Final = {"type": ["integer", "null"]}
 
 
 def read_query(**given: object) -> ChangeQuery:
@@ -43,29 +31,6 @@ def read_query(**given: object) -> ChangeQuery:
 def _changes(tool: ToolContext, ctx: GraphContext, **given: object) -> ChangePage:
     return versions_of(tool, ctx).changes(read_query(**given))
 
-
-_EVENT: Final = shown(
-    commit=STRING,
-    branch=STRING,
-    position=said(_COUNT, "In the log; null where policies are in force."),
-    time=STRING,
-    actor=STRING,
-    message=STRING,
-    schema_changed=said(BOOLEAN, "Whether it changed the declarations of types."),
-    created=said(_COUNT, "Nodes created; null if there are too many to count."),
-    updated=said(_COUNT, "Nodes updated."),
-    deleted=said(_COUNT, "Nodes deleted."),
-    changes=listed(
-        shown(
-            handle=said(STRING, "The node, as <Type>/<id>."),
-            change=said(STRING, "created, updated or deleted."),
-        )
-    ),
-    next=said(
-        {"type": ["object", "null"]},
-        "The call that lists the other nodes, as tool and arguments; null if all are listed.",
-    ),
-)
 
 GRAPH_CHANGES: Final = Builtin(
     name="graph_changes",
@@ -100,11 +65,7 @@ GRAPH_CHANGES: Final = Builtin(
             max_value=MOST_SECONDS,
         ),
     ),
-    output=shown(
-        events=listed(_EVENT),
-        next=said(STRING, "The commit up to which this is complete: since of the next call."),
-        complete=said(BOOLEAN, "Whether that is the head of the branch."),
-    ),
+    result=ChangePage,
     hints=READER,
     action="Read",
     run=_changes,

@@ -9,69 +9,43 @@ from typing import Final, cast
 import msgspec
 
 from trails.engine.session.context import GraphContext
-from trails.model.history import Commit, CommitDetail, CommitPage, Difference
+from trails.model.history import CommitPage, Difference
 from trails.model.nodes import split_handle
+from trails.model.operations.history import (
+    Changes,
+    CommitInfo,
+    CommitList,
+    CommitResult,
+    DifferenceResult,
+)
+from trails.model.operations.pages import Call
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
 from trails.projections.tools import MAX_CHARS
-from trails.request.answers import CONTINUED
 from trails.request.builtins.branches import versions_of
 from trails.request.builtins.declare import (
-    BOOLEAN,
-    INTEGER,
-    MAYBE_STRING,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
-from trails.request.fitting import Call, Page, Path, read_field
-
-_COMMIT: Final = shown(
-    commit=said(STRING, "Its id; use it as snapshot to read the graph as it was then."),
-    branch=STRING,
-    parents=listed(STRING),
-    actor=STRING,
-    time=STRING,
-    message=STRING,
-    activity=said(MAYBE_STRING, "The call that made it."),
-    added=said(INTEGER, "Statements added."),
-    removed=said(INTEGER, "Statements removed."),
-)
+from trails.request.fitting import Page, Path, read_field
 
 
-def _shown(commit: Commit) -> dict[str, object]:
-    return {
-        "commit": commit.id,
-        "branch": commit.branch,
-        "parents": commit.parents,
-        "actor": commit.actor,
-        "time": commit.time,
-        "message": commit.message,
-        "activity": commit.activity,
-        "added": commit.added,
-        "removed": commit.removed,
-    }
-
-
-def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    page = _list_record(tool, ctx, **given)
+def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
+    page = _commits(tool, ctx, **given)
 
     def changes(at: int) -> Mapping[str, object] | None:
         if at < len(page.commits):
             # The cursor after fewer commits is that of a shorter page.
-            shorter = _list_record(tool, ctx, **{**given, "limit": at}) if at else None
+            shorter = _commits(tool, ctx, **{**given, "limit": at}) if at else None
             return {"after": given["after"] if shorter is None else shorter.next}
         return None if page.next is None else {"after": page.next}
 
-    return Page({"commits": [_shown(each) for each in page.commits]}, "commits", changes)
+    return Page(CommitList(tuple(map(CommitInfo.of, page.commits))), "commits", changes)
 
 
-def _list_record(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitPage:
+def _commits(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitPage:
     wanted = msgspec.convert(given, _Page)
     return versions_of(tool, ctx).commits(
         None if wanted.all_branches else wanted.branch,
@@ -91,19 +65,37 @@ class _Page(msgspec.Struct, frozen=True):
     limit: int
 
 
-def _get(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    found = _get_record(tool, ctx, **given)
-    commit = found.commit
+def _get(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
+    wanted = msgspec.convert(given, _Changes)
+    found = versions_of(tool, ctx).commit(wanted.commit, limit=wanted.limit, after=wanted.after)
+    commit, difference = found.commit, found.difference
+    result = CommitResult(
+        **msgspec.structs.asdict(CommitInfo.of(commit)),
+        **_parts_of(difference),  # type: ignore[arg-type]
+    )
     places = ReadPoint(commit=commit.first_parent), ReadPoint(commit=commit.id)
-    return _changed(found.difference, places, _shown(commit), {"commit": commit.id}, given["after"])
+    return _changed(difference, places, result, {"commit": commit.id}, wanted.after)
+
+
+def _parts_of(difference: Difference) -> dict[str, object]:
+    total = difference.created + difference.updated + difference.deleted
+    unlisted = difference.truncated and not difference.changes
+    return {
+        "created": difference.created,
+        "updated": difference.updated,
+        "deleted": difference.deleted,
+        "truncated": difference.truncated,
+        "changes": difference.changes,
+        "notice": f"the {total} changes are too many to be listed" if unlisted else None,
+    }
 
 
 def _changed(
     difference: Difference,
     places: tuple[ReadPoint, ReadPoint],
-    head: Mapping[str, object],
+    result: Changes,
     pinned: Mapping[str, object],
-    after: object,
+    after: str | None,
 ) -> Page:
     """Changed nodes as a page; ``pinned`` are the commits that the next call names."""
     shown = difference.changes
@@ -114,17 +106,7 @@ def _changed(
             return {**pinned, "after": shown[at - 1].handle if at else after}
         return None
 
-    body = {
-        **head,
-        "created": difference.created,
-        "updated": difference.updated,
-        "deleted": difference.deleted,
-        "truncated": difference.truncated,
-        "changes": msgspec.to_builtins(shown),
-    }
-    if difference.truncated and not shown:
-        body["notice"] = f"the {total} changes are too many to be listed"
-    return Page(body, "changes", changes, total, locate=partial(_locate, places))
+    return Page(result, "changes", changes, total, locate=partial(_locate, places))
 
 
 def _locate(
@@ -139,27 +121,19 @@ def _locate(
     return read_field(format_address(address), str(fields[int(path[1])]["field"]), shown)
 
 
-def _get_record(tool: ToolContext, ctx: GraphContext, **given: object) -> CommitDetail:
-    wanted = msgspec.convert(given, _Changes)
-    return versions_of(tool, ctx).commit(wanted.commit, limit=wanted.limit, after=wanted.after)
-
-
 class _Changes(msgspec.Struct, frozen=True):
     commit: str
     limit: int
     after: str | None
 
 
-def _diff(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    found = _diff_record(tool, ctx, **given)
-    places = ReadPoint(commit=found.start), ReadPoint(commit=found.end)
-    ends = {"start": found.start, "end": found.end}
-    return _changed(found, places, ends, {"from": found.start, "to": found.end}, given["after"])
-
-
-def _diff_record(tool: ToolContext, ctx: GraphContext, **given: object) -> Difference:
+def _diff(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
     start, end, after = str(given["from"]), str(given["to"]), cast(str | None, given["after"])
-    return versions_of(tool, ctx).diff(start, end, limit=cast(int, given["limit"]), after=after)
+    versions = versions_of(tool, ctx)
+    found = versions.diff(start, end, limit=cast(int, given["limit"]), after=after)
+    result = DifferenceResult(found.start, found.end, **_parts_of(found))  # type: ignore[arg-type]
+    places = ReadPoint(commit=found.start), ReadPoint(commit=found.end)
+    return _changed(found, places, result, {"from": found.start, "to": found.end}, after)
 
 
 _MOST: Final = 10_000
@@ -185,11 +159,10 @@ COMMIT_LIST: Final = Builtin(
         field("limit", "At most.", "Int", default=50, min_value=1, max_value=1000),
     ),
     controls=(MAX_CHARS,),
-    output=shown(commits=listed(_COMMIT), optional=CONTINUED),
+    result=CommitList,
     hints=READER,
     action="Read",
     run=_list,
-    record=_list_record,
     routes=(Route("GET", "commits"),),
     command="commit list",
 )
@@ -220,33 +193,10 @@ COMMIT_GET: Final = Builtin(
         field("after", "Only nodes after this handle.", max_length=2000),
     ),
     controls=(MAX_CHARS,),
-    output=shown(
-        commit=STRING,
-        branch=STRING,
-        parents=listed(STRING),
-        actor=STRING,
-        time=STRING,
-        message=STRING,
-        activity=MAYBE_STRING,
-        added=INTEGER,
-        removed=INTEGER,
-        created=said(INTEGER, "Nodes created."),
-        updated=said(INTEGER, "Nodes updated."),
-        deleted=said(INTEGER, "Nodes deleted."),
-        changes=listed(
-            shown(
-                handle=said(STRING, "The node, as <Type>/<id>."),
-                change=STRING,
-                fields=listed(shown(field=STRING)),
-            )
-        ),
-        truncated=BOOLEAN,
-        optional={"notice": STRING, **CONTINUED},
-    ),
+    result=CommitResult,
     hints=READER,
     action="Read",
     run=_get,
-    record=_get_record,
     routes=(Route("GET", "commits/{commit}"),),
     command="commit show",
 )
@@ -269,11 +219,10 @@ GRAPH_DIFF: Final = Builtin(
         field("after", "Only nodes after this handle.", max_length=2000),
     ),
     controls=(MAX_CHARS,),
-    output={"type": "object"},
+    result=DifferenceResult,
     hints=READER,
     action="Read",
     run=_diff,
-    record=_diff_record,
     offered="never",
     routes=(Route("GET", "diff"), Route("GET", "branches/{to}/diff", {"from": "main"})),
     command="diff",

@@ -1,13 +1,14 @@
 """How a built-in is declared, once for all surfaces.
 
-A declaration has the fields (the descriptors that capabilities have too), the action that policies
-are asked for, the REST routes and the command. MCP tools, REST, the remote client and the command
-line are made from it.
+A declaration has the fields (the descriptors that capabilities have too), the struct of its result,
+the action that policies are asked for, the REST routes and the command. MCP tools, REST, the remote
+client and the command line are made from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import UnionType
 from typing import Final, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ from trails.model.capabilities import Action, Hints
 from trails.model.constraints import Coerce
 from trails.model.kinds import KindError
 from trails.model.nodes import Near
+from trails.model.results import MOST_CHARS
 from trails.model.types import (
     ANY,
     LIST,
@@ -38,17 +40,27 @@ READER: Final = Hints(read_only=True, destructive=False, idempotent=True)
 WRITER: Final = Hints(read_only=False, destructive=True, idempotent=False)
 ADDER: Final = Hints(read_only=False, destructive=False, idempotent=False)
 
-STRING: Final = {"type": "string"}
-INTEGER: Final = {"type": "integer"}
-BOOLEAN: Final = {"type": "boolean"}
-MAYBE_STRING: Final = {"type": ["string", "null"]}
-
 
 class ToolContext(msgspec.Struct, frozen=True, eq=False):
     """What a built-in works with."""
 
     service: GraphService
     options: KernelOptions
+    bounded: bool = True
+    """Whether an answer is for a model, which reads little; a program gets all of it."""
+
+    def most(self, given: int | None) -> int:
+        """The most characters of an answer: as many as the call says, or the settings."""
+        if given is not None:
+            return given
+        return self.options.max_chars if self.bounded else MOST_CHARS
+
+
+class StreamOpened(msgspec.Struct, frozen=True):
+    """The result of an operation that opens a stream: the stream says the rest."""
+
+
+STREAM_OPENED: Final = StreamOpened()
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -77,7 +89,7 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     controls: tuple[PredicateDescriptor, ...] = ()
     shapes: tuple[ShapeDescriptor, ...] = ()
     """The objects that its fields hold."""
-    output: Mapping[str, object]
+    result: type[msgspec.Struct] | UnionType
     hints: Hints
     action: Action | None = None
     also: tuple[Action, ...] = ()
@@ -88,9 +100,8 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     kind: str = "query"
     """What its activities say of their kind."""
     run: Callable[..., object]
-    """Takes the tool context, the graph context, and the arguments by name."""
-    record: Callable[..., object] | None = None
-    """Like ``run``, for programs: all that is known, not what a model reads best. None: ``run``."""
+    """Takes the tool context, the graph context, and the arguments by name; gives a ``result``, or
+    a page of one."""
     offered: Literal["always", "by_name", "never"] = "always"
     """When it is an MCP tool: always, if stored queries are called by name, or never."""
     routes: tuple[Route, ...] = ()
@@ -101,12 +112,6 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     def input_schema(self) -> dict[str, object]:
         """The JSON Schema of its arguments."""
         return project_fields((*self.fields, *self.controls), OwnShapes.of(*self.shapes))
-
-    def as_record(self) -> Builtin:
-        """The form that programs call, over REST and from the command line."""
-        if self.record is None:
-            return self
-        return msgspec.structs.replace(self, run=self.record, output={"type": "object"})
 
 
 class OwnShapes(msgspec.Struct, frozen=True):
@@ -163,25 +168,6 @@ def field(
         Predicate(description=description, **{"required": False, **said}),  # type: ignore[arg-type]
         stored=False,
     )
-
-
-def shown(*, optional: Mapping[str, object] | None = None, **always: object) -> dict[str, object]:
-    """The schema of a result: an object that has these members."""
-    return {
-        "type": "object",
-        "properties": {**always, **(optional or {})},
-        "required": list(always),
-    }
-
-
-def listed(items: Mapping[str, object]) -> dict[str, object]:
-    """The schema of a list."""
-    return {"type": "array", "items": items}
-
-
-def said(schema: Mapping[str, object], description: str) -> dict[str, object]:
-    """A schema with words."""
-    return {**schema, "description": description}
 
 
 NEAR: Final = field("near", "{field, vector} or {field, text}", MAP)

@@ -6,10 +6,11 @@ the command line download it. The handle is all that a later call needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from trails.engine.evidence.export_files import ExportRequest
 from trails.engine.evidence.exports import FORMATS, Export, Exports, exports_of
@@ -19,21 +20,19 @@ from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
 from trails.model.actors import is_limited
 from trails.model.evidence.graphemes import boundary_before
+from trails.model.operations.pages import Call
+from trails.model.operations.records import DownloadHint, ExportStatus, FileWindow
 from trails.model.results import MOST_CHARS
 from trails.model.types import Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.authorize import rights_of
 from trails.request.builtins.declare import (
-    INTEGER,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    said,
-    shown,
 )
 from trails.request.entries import of_graph
 from trails.request.resources.contents import condition_of
@@ -122,52 +121,41 @@ def _run(
     max_chars: int | None,
     discard: bool,
     **request: object,
-) -> dict[str, object]:
+) -> ExportStatus:
     if export is None:
         exports, found = _start(tool, ctx, **request)
     else:
         exports, found = find_export(tool, ctx, export)
     if discard:
         exports.discard(found)
-        return {**found.describe(), "state": "discarded"}
+        return replace(found.describe(), state="discarded")
     found.ended.wait(_SOON)
-    body = found.describe()
-    handle = found.spec.handle
-    if body["state"] == "failed":
-        return body
-    graph = tool.service.graph.name
-    body["download"] = {
-        "rest": f"GET /graphs/{graph}/export/{handle}/content",
-        "command": f"trails export --resume {handle} --output FILE",
-    }
-    following: dict[str, object] = {"export": handle, "offset": offset, "max_chars": max_chars}
-    if body["state"] == "done":
+    status, handle = found.describe(), found.spec.handle
+    if status.state == "failed":
+        return status
+    content = f"/graphs/{tool.service.graph.name}/export/{handle}/content"
+    command = f"trails export --resume {handle} --output FILE"
+    status = replace(status, download=DownloadHint(f"GET {content}", command))
+    if not tool.bounded and offset is None:
+        return status  # a program downloads the file
+    if status.state == "done":
         most = max_chars or max(_LEAST, tool.options.max_chars)
-        window = body["window"] = _window(exports, found, offset or 0, most - _size(body))
-        following["offset"] = window["end"]
-        if window["end"] == window["total"]:
-            return body
+        window = _window(exports, found, offset or 0, most - _size(status))
+        status, offset = replace(status, window=window), window.end
+        if window.end == window.total:
+            return status
+    following = {"export": handle, "offset": offset, "max_chars": max_chars}
     arguments = {name: each for name, each in following.items() if each is not None}
-    body["next"] = {"tool": EXPORT_RECORDS.name, "arguments": arguments}
-    return body
+    return replace(status, next=Call(EXPORT_RECORDS.name, arguments))
 
 
-def _record(tool: ToolContext, ctx: GraphContext, **given: object) -> dict[str, object]:
-    body = _run(tool, ctx, **given)  # type: ignore[arg-type]
-    if given["offset"] is None:
-        body.pop("window", None)
-        body.pop("next", None)
-    return body
-
-
-def _window(exports: Exports, export: Export, offset: int, room: int) -> dict[str, object]:
+def _window(exports: Exports, export: Export, offset: int, room: int) -> FileWindow:
     """The text from an offset on, in an answer that has ``room`` more characters."""
     total = export.files.last.chars
     start = min(offset, total)
     text = _fitting(exports.texts(export, start), room - _AROUND)
     end = start + len(text)
-    complete = start == 0 and end == total
-    return {"text": text, "start": start, "end": end, "total": total, "complete": complete}
+    return FileWindow(text, start, end, total, complete=start == 0 and end == total)
 
 
 def _size(value: object) -> int:
@@ -202,16 +190,15 @@ def file_name(export: Export) -> str:
 def check_done(export: Export) -> None:
     """Refuse to show a file that is not whole."""
     status = export.describe()
-    error = status.get("error")
-    if isinstance(error, Mapping):
+    if status.error is not None:
         raise ConflictError(
-            f"this export failed: {error['message']}; start it again", export=export.spec.handle
+            f"this export failed: {status.error.message}; start it again", export=status.export
         )
-    if status["state"] != "done":
+    if status.state != "done":
         raise ConflictError(
-            f"this export is not finished: it has {status['records']} records so far; ask for its "
+            f"this export is not finished: it has {status.records} records so far; ask for its "
             "status, and for its content when that says done",
-            **status,
+            **msgspec.to_builtins(status),
         )
 
 
@@ -243,19 +230,11 @@ EXPORT_RECORDS: Final = Builtin(
         field("max_chars", "", "Int", min_value=_LEAST, max_value=MOST_CHARS),
         field("discard", "Delete this export.", "Bool", default=False),
     ),
-    output=shown(
-        export=STRING,
-        state=said(STRING, "waiting, running, done, failed or discarded."),
-        records=INTEGER,
-        bytes=INTEGER,
-        expires=STRING,
-        optional={"window": {"type": "object"}, "next": {"type": "object"}},
-    ),
+    result=ExportStatus,
     hints=READER,
     action="Export",
     kind="export",
     run=_run,
-    record=_record,
     routes=(
         Route("POST", "export"),
         Route("GET", "export/{export}"),

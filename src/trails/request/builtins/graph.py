@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
-from msgspec.structs import replace
+import msgspec
 
 from trails.authoring.capabilities import Context, meta_capability
 from trails.engine.graph.graph import MAIN
@@ -17,29 +17,26 @@ from trails.engine.session.context import GraphContext
 from trails.errors import NotFoundError
 from trails.model.history import GENESIS
 from trails.model.names import suggest
+from trails.model.operations.graph import (
+    HealthResult,
+    SchemaResult,
+    SnapshotResult,
+    TypeCount,
+)
 from trails.model.types import Schema
 from trails.projections.documents import project_outline, project_schema
 from trails.projections.tools import BRANCH, MAX_CHARS, SNAPSHOT
-from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
-    INTEGER,
-    MAYBE_STRING,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
 from trails.request.fitting import Page
 
 
-def _schema(
-    tool: ToolContext, ctx: GraphContext, types: Sequence[str], after: str | None
-) -> object:
+def _schema(tool: ToolContext, ctx: GraphContext, types: Sequence[str], after: str | None) -> Page:
     del tool
     return schema_page(ctx, types, after)
 
@@ -51,7 +48,7 @@ def schema_page(ctx: GraphContext, types: Sequence[str] = (), after: str | None 
         return _described(ctx, _named(schema, types))
     whole = _described(ctx, [each.name for each in schema.types])
     outlined = partial(_outlined, ctx, after)
-    return outlined() if after is not None else replace(whole, shorter=outlined)
+    return outlined() if after is not None else msgspec.structs.replace(whole, shorter=outlined)
 
 
 def _named(schema: Schema, types: Sequence[str]) -> list[str]:
@@ -65,25 +62,24 @@ def _named(schema: Schema, types: Sequence[str]) -> list[str]:
 
 def _described(ctx: GraphContext, names: Sequence[str]) -> Page:
     """Some types with everything that is known of them."""
-    document = project_schema(ctx.kg.schema, ctx.names)
-    found = {each["type"]: each for each in cast(list[Mapping[str, object]], document["types"])}
-    body = {**document, "types": [found[name] for name in names]}
-    return Page(body, "types", lambda at: {"types": names[at:]} if at < len(names) else None)
+    document = msgspec.convert(project_schema(ctx.kg.schema, ctx.names), SchemaResult)
+    found = {each.type: each for each in document.types}
+    result = msgspec.structs.replace(document, types=tuple(found[name] for name in names))
+    return Page(result, "types", lambda at: {"types": names[at:]} if at < len(names) else None)
 
 
 def _outlined(ctx: GraphContext, after: str | None) -> Page:
     """All types with the names and kinds of their fields."""
-    document = project_outline(ctx.kg.schema, ctx.names)
-    every = cast(list[Mapping[str, object]], document["types"])
-    found = [each for each in every if after is None or str(each["type"]) > after]
+    document = msgspec.convert(project_outline(ctx.kg.schema, ctx.names), SchemaResult)
+    found = tuple(each for each in document.types if after is None or each.type > after)
 
     def changes(at: int) -> Mapping[str, object] | None:
-        return None if at >= len(found) else {"after": found[at - 1]["type"] if at else after}
+        return None if at >= len(found) else {"after": found[at - 1].type if at else after}
 
     notice = 'an outline, because all is too long for one answer; pass types, like ["TypeName"], '
     notice += "for constraints, descriptions and IRIs of fields"
-    body = {**document, "notice": notice, "types": found}
-    return Page(body, "types", changes, len(every))
+    result = msgspec.structs.replace(document, notice=notice, types=found)
+    return Page(result, "types", changes, len(document.types))
 
 
 SCHEMA_GET: Final = Builtin(
@@ -99,21 +95,7 @@ SCHEMA_GET: Final = Builtin(
         field("after", "Only those after this one.", max_length=100),
     ),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
-    output=shown(
-        base_iri=said(STRING, "Instances are <base_iri>/<Type>/<id>."),
-        vocabulary=said(STRING, "The IRI of the empty prefix in SPARQL."),
-        digest=said(STRING, "Changes whenever a type does."),
-        types=listed(
-            shown(
-                type=STRING,
-                description=STRING,
-                iri=said(STRING, "The class in SPARQL."),
-                predicates=said({"type": "object"}, "Field → the predicate in SPARQL."),
-                schema=said({"type": "object"}, "JSON Schema of an instance's fields."),
-            )
-        ),
-        optional={"notice": STRING, **CONTINUED},
-    ),
+    result=SchemaResult,
     hints=READER,
     action="Read",
     place="inline",
@@ -121,7 +103,7 @@ SCHEMA_GET: Final = Builtin(
 )
 
 
-def _snapshot(tool: ToolContext, ctx: GraphContext, after: str | None) -> object:
+def _snapshot(tool: ToolContext, ctx: GraphContext, after: str | None) -> Page:
     del tool
     schema, counts = ctx.kg.schema, ctx.kg.counts()
     types = [each for each in schema.types if after is None or each.name > after]
@@ -129,19 +111,16 @@ def _snapshot(tool: ToolContext, ctx: GraphContext, after: str | None) -> object
     def changes(at: int) -> Mapping[str, object] | None:
         return None if at >= len(types) else {"after": types[at - 1].name if at else after}
 
-    body = {
-        "graph": ctx.graph,
-        "branch": ctx.branch or None,
-        "snapshot": ctx.snapshot,
-        "head": ctx.checkout.head.commit,
-        "schema": schema.digest,
-        "nodes": sum(counts[each.name] for each in schema.types if each.extends is None),
-        "types": [
-            {"type": each.name, "count": counts[each.name], "description": each.description}
-            for each in types
-        ],
-    }
-    return Page(body, "types", changes, len(schema.types))
+    result = SnapshotResult(
+        ctx.graph,
+        ctx.branch or None,
+        ctx.snapshot,
+        ctx.checkout.head.commit,
+        schema.digest,
+        sum(counts[each.name] for each in schema.types if each.extends is None),
+        tuple(TypeCount(each.name, counts[each.name], each.description) for each in types),
+    )
+    return Page(result, "types", changes, len(schema.types))
 
 
 GRAPH_SNAPSHOT: Final = Builtin(
@@ -153,16 +132,7 @@ GRAPH_SNAPSHOT: Final = Builtin(
     ),
     fields=(field("after", "Only those after this one.", max_length=100),),
     controls=(BRANCH, SNAPSHOT, MAX_CHARS),
-    output=shown(
-        graph=STRING,
-        branch=said(MAYBE_STRING, "The branch; null at a past commit."),
-        snapshot=said(MAYBE_STRING, "The past commit; null on a branch."),
-        head=said(STRING, "The commit of this state; empty before the first."),
-        schema=said(STRING, "The digest of the types."),
-        nodes=said(INTEGER, "The total number of instances."),
-        types=listed(shown(type=STRING, count=INTEGER, description=STRING)),
-        optional=CONTINUED,
-    ),
+    result=SnapshotResult,
     hints=READER,
     action="Read",
     run=_snapshot,
@@ -170,15 +140,10 @@ GRAPH_SNAPSHOT: Final = Builtin(
 )
 
 
-def _health(tool: ToolContext, ctx: GraphContext) -> object:
-    seen = ctx.access.may("Read", MAIN)
-    return {
-        "status": tool.service.graph.status,
-        "project": tool.options.project,
-        "graph": ctx.graph,
-        "version": tool.options.version,
-        "head": tool.service.graph.main.head.commit if seen else GENESIS,
-    }
+def _health(tool: ToolContext, ctx: GraphContext) -> HealthResult:
+    graph, options = tool.service.graph, tool.options
+    head = graph.main.head.commit if ctx.access.may("Read", MAIN) else GENESIS
+    return HealthResult(graph.status, options.project, ctx.graph, options.version, head)
 
 
 GRAPH_HEALTH: Final = Builtin(
@@ -188,16 +153,7 @@ GRAPH_HEALTH: Final = Builtin(
         "Check this graph: status (ok, read_only, or behind if the log lost data), version, "
         "head of main."
     ),
-    output=shown(
-        status={"type": "string", "enum": ["ok", "read_only", "behind"]},
-        project={"type": "string"},
-        graph={"type": "string"},
-        version={"type": "string"},
-        head={
-            "type": "string",
-            "description": "The newest commit on main; empty before the first.",
-        },
-    ),
+    result=HealthResult,
     hints=READER,
     place="inline",
     run=_health,

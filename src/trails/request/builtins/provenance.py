@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from trails.engine.evidence.records import Record, known_field, make_place, open_record
 from trails.engine.evidence.texts import plain_value
@@ -24,22 +25,17 @@ from trails.engine.history.provenance import (
 from trails.engine.session.context import GraphContext
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.history import Activity
+from trails.model.operations.history import ActivityInfo, ActivityList, Attribution, Blame
 from trails.model.results import MOST_CHARS
-from trails.projections.provenance import ActivityInfo
 from trails.projections.tools import MAX_CHARS
-from trails.request.answers import CONTINUED, MASKED, UNKNOWN, unmask
+from trails.request.answers import MASKED, UNKNOWN, unmask
 from trails.request.builtins.branches import versions_of
 from trails.request.builtins.declare import (
-    MAYBE_STRING,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
 from trails.request.fitting import Page
 
@@ -47,35 +43,7 @@ _LONGEST: Final = 200
 """Characters of a value in the answer to a model, which knows how to read the rest."""
 
 
-class Attribution(msgspec.Struct, frozen=True):
-    """One value, or one item of a list, and who wrote it."""
-
-    field: str
-    value: object
-    commit: str | None
-    """None if it is not known: too many commits changed the record since."""
-    time: str | None = None
-    actor: str | None = None
-    branch: str | None = None
-    """Where the commit was made."""
-    message: str | None = None
-    activity: str | None = None
-    """The id of the call that made the commit."""
-    call: str | None = None
-    """The capability or operation that was called; None if it may not be seen."""
-    surface: str | None = None
-
-
-class BlameResult(msgspec.Struct, frozen=True):
-    """Who wrote the values of a record."""
-
-    id: str
-    commit: str
-    """The commit whose state it is."""
-    values: list[Attribution]
-
-
-def _record(
+def _blame(
     tool: ToolContext,
     ctx: GraphContext,
     record: str,
@@ -85,15 +53,15 @@ def _record(
     snapshot: str | None,
     offset: int,
     **controls: object,
-) -> BlameResult:
+) -> Blame:
     del controls
     place = make_place(branch, snapshot)
     found = open_record(tool.service, ctx, record, place, type_name=type)
     fields = () if field is None else (known_field(found.descriptor, field).name,)
     blamed = versions_of(tool, ctx).blame(found.state, found.commit, fields)
     calls = _calls(tool, ctx, blamed)
-    values = [_attribution(found, each, calls) for each in blamed[offset:]]
-    return BlameResult(found.uri, found.commit, values)
+    values = tuple(_attribution(found, each, calls) for each in blamed[offset:])
+    return Blame(found.uri, found.commit, values)
 
 
 def _calls(
@@ -132,16 +100,16 @@ def _attribution(record: Record, blamed: BlamedValue, calls: Mapping[str, Activi
     )
 
 
-def _run(tool: ToolContext, ctx: GraphContext, offset: int, **given: object) -> object:
-    found = _record(tool, ctx, offset=offset, **given)  # type: ignore[arg-type]
-    body = msgspec.to_builtins(found)
-    for each in body["values"]:
-        each["value"] = _short(each["value"])
+def _run(tool: ToolContext, ctx: GraphContext, offset: int, **given: object) -> Page:
+    found = _blame(tool, ctx, offset=offset, **given)  # type: ignore[arg-type]
+    if tool.bounded:
+        short = (replace(each, value=_short(each.value)) for each in found.values)
+        found = replace(found, values=tuple(short))
 
     def changes(at: int) -> Mapping[str, object] | None:
         return {"offset": offset + at} if at < len(found.values) else None
 
-    return Page(body, "values", changes)
+    return Page(found, "values", changes)
 
 
 def _short(value: object) -> object:
@@ -164,36 +132,13 @@ NODE_BLAME: Final = Builtin(
         field("offset", "", "Int", default=0, min_value=0, max_value=MOST_CHARS),
     ),
     controls=(MAX_CHARS,),
-    output=shown(
-        id=STRING,
-        commit=STRING,
-        values=listed(
-            shown(
-                field=STRING,
-                commit=MAYBE_STRING,
-                actor=MAYBE_STRING,
-                time=MAYBE_STRING,
-                activity=said(MAYBE_STRING, "The id of the call."),
-            )
-        ),
-        optional=CONTINUED,
-    ),
+    result=Blame,
     hints=READER,
     action="Read",
     run=_run,
-    record=_record,
     routes=(Route("GET", "kg/{type}/{record}/blame"),),
     command="blame",
 )
-
-
-class ActivityList(msgspec.Struct, frozen=True):
-    """Activities, newest first."""
-
-    activities: list[ActivityInfo]
-    next: str | None
-    archived: bool
-    """Whether older activities are in archives that were not searched."""
 
 
 def describe_activity(activity: Activity) -> ActivityInfo:
@@ -217,7 +162,7 @@ def describe_activity(activity: Activity) -> ActivityInfo:
 
 def _list(
     tool: ToolContext, ctx: GraphContext, after: str | None, limit: int, **given: object
-) -> ActivityList:
+) -> Page:
     page = list_provenance(
         tool.service.graph,
         ctx.access,
@@ -230,7 +175,13 @@ def _list(
     found = page.activities
     if not ctx.access.may("Admin", MAIN):
         found = tuple(map(unmask, found))
-    return ActivityList([describe_activity(each) for each in found], page.next, page.archived)
+    shown = ActivityList(tuple(map(describe_activity, found)), page.archived)
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        del at  # programs get whole pages
+        return None if page.next is None else {"after": page.next}
+
+    return Page(shown, "activities", changes)
 
 
 PROV_LIST: Final = Builtin(
@@ -252,7 +203,7 @@ PROV_LIST: Final = Builtin(
         field("after", "From next.", max_length=2000),
         field("limit", "At most.", "Int", default=50, min_value=1, max_value=MOST_ACTIVITIES),
     ),
-    output={"type": "object"},
+    result=ActivityList,
     hints=READER,
     action="Read",
     run=_list,

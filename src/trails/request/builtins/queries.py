@@ -20,50 +20,38 @@ from trails.model.capabilities import StoredQuery
 from trails.model.constraints import showable
 from trails.model.kinds import KINDS, Iri, Kind, KindError
 from trails.model.names import suggest
+from trails.model.operations.graph import (
+    ChangeResult,
+    QueryResult,
+    StoredQueryInfo,
+    StoredQueryList,
+)
+from trails.model.operations.pages import Call
 from trails.model.results import QueryAnswer
 from trails.model.texts import read_texts
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import BRANCH, MAX_CHARS, OFFSET, SNAPSHOT, project_query_input
 from trails.registry.registry import Registry
-from trails.request.answers import (
-    ANSWER,
-    CHANGED,
-    CONTINUED,
-    near_name,
-    plain_rows,
-    show_answer,
-    show_change,
-)
+from trails.request.answers import near_name, show_answer
 from trails.request.authorize import check_here, rights_of
 from trails.request.builtins.declare import (
-    BOOLEAN,
     READER,
-    STRING,
     WRITER,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
 from trails.request.entries import activity_kind, of_query
-from trails.request.fitting import Call, Page, Path, read_field
+from trails.request.fitting import Page, Path, read_field
 
 
 def _query(
     tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
-) -> object:
+) -> Page:
     bound = _bound(params)
     return _pinned(ctx, lambda there: tool.service.ask(there, query, bound))
-
-
-def _query_record(
-    tool: ToolContext, ctx: GraphContext, query: str, params: Mapping[str, object] | None
-) -> object:
-    return _plain(tool.service.ask(ctx, query, _bound(params)))
 
 
 def _pinned(ctx: GraphContext, ask: Callable[[GraphContext], QueryAnswer]) -> Page:
@@ -96,11 +84,6 @@ def _locate(
                 address = InstanceAddress(state.type, state.id, ReadPoint(commit=commit))
                 return read_field(format_address(address), name, shown)
     return None
-
-
-def _plain(answer: QueryAnswer) -> QueryAnswer:
-    """An answer whose rows have JSON values."""
-    return msgspec.structs.replace(answer, rows=tuple(plain_rows(answer)))
 
 
 def _bound(params: Mapping[str, object] | None) -> dict[str, object]:
@@ -155,12 +138,11 @@ GRAPH_QUERY: Final = Builtin(
         ),
     ),
     controls=(BRANCH, SNAPSHOT, OFFSET, MAX_CHARS),
-    output=ANSWER,
+    result=QueryResult,
     hints=READER,
     action="Read",
     whole=True,
     run=_query,
-    record=_query_record,
     routes=(Route("POST", "query", text=("query", "application/sparql-query")),),
     command="query",
 )
@@ -181,9 +163,8 @@ def _admitted(ctx: GraphContext, known: Mapping[str, StoredQuery]) -> Mapping[st
 
 def _list(
     tool: ToolContext, ctx: GraphContext, filter: str | None, detail_level: str, after: str | None
-) -> object:
-    del tool
-    wanted, known = (filter or "").casefold(), _admitted(ctx, exposed(ctx.registry))
+) -> Page:
+    wanted, known = (filter or "").casefold(), _admitted(ctx, _offered(tool, ctx))
     found = [
         known[name]
         for name in sorted(known)
@@ -196,48 +177,45 @@ def _list(
             return None
         return {"after": rest[at - 1].name if at else after}
 
-    shown = [_shown(each, ctx.declared, detail_level) for each in rest]
-    return Page({"queries": shown}, "queries", changes, len(found))
+    shown = tuple(_shown(each, ctx.declared, detail_level) for each in rest)
+    return Page(StoredQueryList(shown), "queries", changes, len(found))
 
 
-def _list_record(tool: ToolContext, ctx: GraphContext) -> object:
-    del tool
-    found = _admitted(ctx, ctx.registry.queries)
-    return {"queries": [found[name] for name in sorted(found)]}
+def _shown(query: StoredQuery, declared: TypeLookup, detail: str) -> StoredQueryInfo:
+    if detail == "names":
+        return StoredQueryInfo(query.name)
+    if detail == "summary":
+        return StoredQueryInfo(query.name, query.description, query.mutation)
+    schema = project_query_input(query, declared)["properties"]
+    assert isinstance(schema, dict)  # noqa: S101 - it is made so
+    params, columns = schema["params"], query.columns
+    return StoredQueryInfo(query.name, query.description, query.mutation, params, columns)
 
 
-def _shown(query: StoredQuery, declared: TypeLookup, detail: str) -> dict[str, object]:
-    body: dict[str, object] = {"name": query.name}
-    if detail != "names":
-        body |= {"description": query.description, "changes_data": query.mutation}
-    if detail == "full":
-        schema = project_query_input(query, declared)["properties"]
-        assert isinstance(schema, dict)  # noqa: S101 - it is made so
-        body |= {"params": schema["params"], "columns": query.columns}
-    return body
-
-
-def run_stored(tool: ToolContext, query: StoredQuery, ctx: GraphContext, params: object) -> object:
+def run_stored(
+    tool: ToolContext, query: StoredQuery, ctx: GraphContext, params: object
+) -> Page | ChangeResult:
     """Run a stored query with checked parameters, and show what came of it."""
     run = partial(run_query, tool.service.graph, tool.service.untrusted)
     if query.mutation:
-        return show_change(cast(str | None, run(ctx, query, params)))
+        commit = cast(str | None, run(ctx, query, params))
+        return ChangeResult(commit, commit is not None)
     return _pinned(ctx, lambda there: cast(QueryAnswer, run(there, query, params)))
 
 
-def _run(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
-    query, given = _find_by_name(tool, ctx, exposed(ctx.registry), name, params)
+def _run(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> Page | ChangeResult:
+    query, given = _find_by_name(tool, ctx, _offered(tool, ctx), name, params)
     return run_stored(tool, query, ctx, given)
 
 
-def _run_record(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
-    query, given = _find_by_name(tool, ctx, ctx.registry.queries, name, params)
-    service = tool.service
-    found = run_query(service.graph, service.untrusted, ctx, query, given)
-    return _plain(found) if isinstance(found, QueryAnswer) else {"commit": found}
+def _offered(tool: ToolContext, ctx: GraphContext) -> Mapping[str, StoredQuery]:
+    """The stored queries for models, or all of them for programs."""
+    return exposed(ctx.registry) if tool.bounded else ctx.registry.queries
 
 
-def _run_link(tool: ToolContext, ctx: GraphContext, name: str, params: object) -> object:
+def _run_link(
+    tool: ToolContext, ctx: GraphContext, name: str, params: object
+) -> Page | ChangeResult:
     """With parameters as texts, several of each: the query's declaration says what they mean."""
     query = _admitted(ctx, ctx.registry.queries).get(name)
     if query is not None and query.mutation:
@@ -248,7 +226,7 @@ def _run_link(tool: ToolContext, ctx: GraphContext, name: str, params: object) -
         each: read_texts(declared[each], said) if each in declared else said[0]
         for each, said in texts.items()
     }
-    return _run_record(tool, ctx, name, read)
+    return _run(tool, ctx, name, read)
 
 
 def _find_by_name(
@@ -310,25 +288,14 @@ STORED_QUERY_LIST: Final = Builtin(
         field("after", "Only names after this one.", max_length=200),
     ),
     controls=(MAX_CHARS,),
-    output=shown(
-        optional=CONTINUED,
-        queries=listed(
-            shown(
-                name=STRING,
-                optional={
-                    "description": STRING,
-                    "changes_data": said(BOOLEAN, "Whether running it creates a commit."),
-                    "params": said({"type": "object"}, "JSON Schema of its parameters."),
-                    "columns": listed(STRING),
-                },
-            )
-        ),
-    ),
+    result=StoredQueryList,
     hints=READER,
     action="InvokeQuery",
     place="inline",
     run=_list,
     offered="by_name",
+    routes=(Route("GET", "queries"),),
+    command="queries",
 )
 
 STORED_QUERY_RUN: Final = Builtin(
@@ -345,38 +312,22 @@ STORED_QUERY_RUN: Final = Builtin(
         field("params", "Its parameters, by name.", "Map"),
     ),
     controls=(BRANCH, SNAPSHOT, OFFSET, MAX_CHARS),
-    output={
-        "type": "object",
-        "anyOf": [
-            {key: each[key] for key in ("properties", "required")} for each in (ANSWER, CHANGED)
-        ],
-    },
+    result=QueryResult | ChangeResult,
     hints=WRITER,
     action="InvokeQuery",
     run=_run,
-    record=_run_record,
     offered="by_name",
     routes=(Route("POST", "queries/{name}"),),
 )
 
 _replace = msgspec.structs.replace
-_LIST_ALL: Final = _replace(
-    STORED_QUERY_LIST,
-    fields=(),
-    controls=(),
-    record=_list_record,
-    offered="never",
-    routes=(Route("GET", "queries"),),
-    command="queries",
-)
-"""For programs, which filter the list themselves."""
 _RUN_LINK: Final = _replace(
     STORED_QUERY_RUN,
     name="stored_query_link",
     controls=(BRANCH, SNAPSHOT),
-    record=_run_link,
+    run=_run_link,
     offered="never",
     routes=(Route("GET", "queries/{name}", gathers="params"),),
 )
 
-BUILTINS: Final = (GRAPH_QUERY, STORED_QUERY_LIST, STORED_QUERY_RUN, _LIST_ALL, _RUN_LINK)
+BUILTINS: Final = (GRAPH_QUERY, STORED_QUERY_LIST, STORED_QUERY_RUN, _RUN_LINK)

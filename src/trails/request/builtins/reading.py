@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import time
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -31,25 +31,28 @@ from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.nodes import Order, Selection
+from trails.model.operations.pages import Call
+from trails.model.operations.records import (
+    FetchedRecord,
+    FieldWindow,
+    RecordItem,
+    RecordList,
+    RecordOrigin,
+    RecordResult,
+)
 from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import TypeDescriptor
 from trails.model.uris import parse_clause
 from trails.request.builtins.declare import (
-    BOOLEAN,
-    INTEGER,
     NEAR,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
     read_near,
-    said,
-    shown,
 )
-from trails.request.fitting import Call, abridge
+from trails.request.fitting import abridge
 from trails.request.resources.contents import condition_of
 
 _LEAST: Final = 16
@@ -65,37 +68,30 @@ _TYPE: Final = field("type", "The type, if record is a bare key.", max_length=10
 _BRANCH: Final = field("branch", "", max_length=100)
 _SNAPSHOT: Final = field("snapshot", "", max_length=100)
 _BOUND: Final = field("max_chars", "", "Int", min_value=LEAST_CHARS, max_value=MOST_CHARS)
-_CALL: Final = said({"type": "object"}, "The exact call: tool and arguments.")
 
 
-def _most(tool: ToolContext, given: int | None) -> int:
-    """The most characters of an answer: as many as the call says, or the settings."""
-    return tool.options.max_chars if given is None else given
+_Shown = TypeVar("_Shown", bound=msgspec.Struct)
 
 
-def _fit(make: Callable[[int], dict[str, object]], room: int, limit: int) -> dict[str, object]:
+def _fit(make: Callable[[int], _Shown], room: int, limit: int) -> _Shown:
     """The largest of some answers that has at most ``limit`` characters; ``room`` is the first."""
     while True:
-        body = make(room)
-        size = size_of(body)
+        answer = make(room)
+        size = size_of(answer)
         if size <= limit or room <= _LEAST:
-            return body
+            return answer
         room = max(_LEAST, min(room - (size - limit), room * limit // size))
 
 
 # --- one field ---------------------------------------------------------------------------
 
 
-def _read(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
-    request, most = _request({**given, "max_chars": max_chars}), _most(tool, max_chars)
+def _read(
+    tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object
+) -> FieldWindow:
+    request, most = _request({**given, "max_chars": max_chars}), tool.most(max_chars)
     room = min(request.length, most)
-    return read_field(tool.service, ctx, request, lambda found: _fit(found.document, room, most))
-
-
-def _read_record(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    given.pop("max_chars", None)
-    request = _request(given)
-    return read_field(tool.service, ctx, request, lambda found: found.document(request.length))
+    return read_field(tool.service, ctx, request, lambda found: _fit(found.show, room, most))
 
 
 def _request(given: Mapping[str, object]) -> FieldRequest:
@@ -135,28 +131,10 @@ READ_RECORD_FIELD: Final = Builtin(
         _SNAPSHOT,
         _BOUND,
     ),
-    output=shown(
-        id=STRING,
-        title=STRING,
-        field=STRING,
-        commit=STRING,
-        text=STRING,
-        start=INTEGER,
-        end=INTEGER,
-        total=INTEGER,
-        complete=said(BOOLEAN, "Whether text is all of it."),
-        truncated=BOOLEAN,
-        optional={
-            "matches": listed(shown(start=INTEGER, end=INTEGER, text=STRING)),
-            "next": _CALL,
-            "previous": _CALL,
-            "next_match": _CALL,
-        },
-    ),
+    result=FieldWindow,
     hints=READER,
     action="Read",
     run=_read,
-    record=_read_record,
     routes=(Route("GET", "kg/{type}/{record}/fields/{field}"),),
     command="read",
 )
@@ -194,34 +172,28 @@ def _get(
     type: str | None,
     branch: str | None,
     snapshot: str | None,
-) -> object:
+) -> RecordResult:
     found = _open(tool, ctx, record, branch, snapshot, type=type)
     cursors = Cursors(tool.service.graph)
     wanted = [known_field(found.descriptor, name, "fields") for name in fields]
 
-    def make(room: int | None) -> dict[str, object]:
+    def make(room: int) -> RecordResult:
         values = bounded_values(
             found, wanted or found.descriptor.fields, room, cursors, blanks=bool(wanted)
         )
-        return {
-            "id": found.uri,
-            "type": found.state.type,
-            "title": found.title,
-            "iri": found.ctx.kg.iri(found.state.handle),
-            "commit": found.commit,
-            "values": values.values,
-            **_left_out(values),
-        }
+        return RecordResult(
+            id=found.uri,
+            type=found.state.type,
+            title=found.title,
+            iri=found.ctx.kg.iri(found.state.handle),
+            commit=found.commit,
+            values=values.values,
+            complete=not values.left_out,
+            left_out=values.left_out,
+        )
 
-    most = _most(tool, max_chars)
+    most = tool.most(max_chars)
     return _fit(make, most, most)
-
-
-def _left_out(found: BoundedValues) -> dict[str, object]:
-    return {
-        "complete": not found.left_out,
-        **({"left_out": found.left_out} if found.left_out else {}),
-    }
 
 
 NODE_GET: Final = Builtin(
@@ -240,43 +212,32 @@ NODE_GET: Final = Builtin(
         _SNAPSHOT,
         _BOUND,
     ),
-    output=shown(
-        id=STRING,
-        type=STRING,
-        title=STRING,
-        iri=STRING,
-        commit=STRING,
-        values={"type": "object"},
-        complete=BOOLEAN,
-        optional={"left_out": listed({"type": "object"})},
-    ),
+    result=RecordResult,
     hints=READER,
     action="Read",
     run=_get,
 )
 
 
-def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int | None) -> object:
+def _fetch(tool: ToolContext, ctx: GraphContext, id: str, max_chars: int | None) -> FetchedRecord:
     found = _open(tool, ctx, id, None, None, argument="id")
     cursors = Cursors(tool.service.graph)
 
-    def make(room: int) -> dict[str, object]:
+    def make(room: int) -> FetchedRecord:
         values = bounded_values(found, found.descriptor.fields, room, cursors)
         place = found.place
-        return {
-            "id": found.uri,
-            "title": found.title,
-            "text": _prose(values),
-            "url": found.ctx.kg.iri(found.state.handle),
-            "metadata": {
-                "type": found.state.type,
-                "branch": place.branch or ("" if place.commit else "main"),
-                "commit": found.commit,
-            },
-            **_left_out(values),
-        }
+        branch = place.branch or ("" if place.commit else "main")
+        return FetchedRecord(
+            id=found.uri,
+            title=found.title,
+            text=_prose(values),
+            url=found.ctx.kg.iri(found.state.handle),
+            metadata=RecordOrigin(found.state.type, branch, found.commit),
+            complete=not values.left_out,
+            left_out=values.left_out,
+        )
 
-    most = _most(tool, max_chars)
+    most = tool.most(max_chars)
     return _fit(make, most, most)
 
 
@@ -311,15 +272,7 @@ FETCH: Final = Builtin(
         field("id", "trails://kg/Type/id, the IRI, or Type/id.", required=True, max_length=8192),
         _BOUND,
     ),
-    output=shown(
-        id=STRING,
-        title=STRING,
-        text=STRING,
-        url=STRING,
-        metadata={"type": "object"},
-        complete=BOOLEAN,
-        optional={"left_out": listed({"type": "object"})},
-    ),
+    result=FetchedRecord,
     hints=READER,
     action="Read",
     run=_fetch,
@@ -333,8 +286,10 @@ _SHARE: Final = 8
 _LEAST_VALUES: Final = 400
 
 
-def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object) -> object:
-    wanted, most = msgspec.convert(given, _Wanted), _most(tool, max_chars)
+def _list(
+    tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: object
+) -> RecordList:
+    wanted, most = msgspec.convert(given, _Wanted), tool.most(max_chars)
     cursors, share = Cursors(tool.service.graph), max(_LEAST_VALUES, most // _SHARE)
     page = list_records(
         tool.service,
@@ -343,26 +298,29 @@ def _list(tool: ToolContext, ctx: GraphContext, max_chars: int | None, **given: 
     )
     items = page.items
 
-    def make(shown: int) -> dict[str, object]:
-        body: dict[str, object] = {"type": wanted.type, "commit": page.commit}
-        if page.total is not None:
-            body["total"] = page.total
-        body["records"] = items[:shown]
+    def make(shown: int) -> RecordList:
         cursor = page.cursor(cursors, shown)
+        following: Call | None = None
         if cursor is not None:
             asked = {**given, "max_chars": max_chars}
             arguments = {name: each for name, each in asked.items() if each not in (None, [], ())}
             following = Call(LIST_RECORDS, {**arguments, "cursor": cursor})
-            body["next"] = abridge(following, most // 4)  # a vector is long
-            body["expires"] = expiry(time() + LIFETIME)
-        return body
+            following = abridge(following, most // 4)  # a vector is long
+        return RecordList(
+            type=wanted.type,
+            commit=page.commit,
+            total=page.total,
+            records=tuple(RecordItem(**each) for each in items[:shown]),  # type: ignore[arg-type]
+            next=following,
+            expires=None if cursor is None else expiry(time() + LIFETIME),
+        )
 
     shown = len(items)
     while True:
-        body = make(shown)
-        size = size_of(body)
+        answer = make(shown)
+        size = size_of(answer)
         if size <= most or shown <= 1:
-            return body
+            return answer
         shown = max(1, min(shown - 1, shown * most // size))
 
 
@@ -424,9 +382,7 @@ def _item(record: Record, fields: Sequence[str], room: int, cursors: Cursors) ->
     if fields:
         wanted = [record.field(name) for name in fields]
         found = bounded_values(record, wanted, room, cursors, blanks=True)
-        item["values"] = found.values
-        if found.left_out:
-            item["left_out"] = found.left_out
+        item |= {"values": found.values, "left_out": found.left_out}
     return item
 
 
@@ -450,12 +406,7 @@ NODE_LIST: Final = Builtin(
         _SNAPSHOT,
         _BOUND,
     ),
-    output=shown(
-        type=STRING,
-        commit=STRING,
-        records=listed(shown(id=STRING, title=STRING)),
-        optional={"total": INTEGER, "next": _CALL},
-    ),
+    result=RecordList,
     hints=READER,
     action="Read",
     run=_list,

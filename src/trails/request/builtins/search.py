@@ -15,21 +15,19 @@ from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
 from trails.model.evidence.windows import Hit
 from trails.model.nodes import Near, Selection
+from trails.model.operations.pages import Call
+from trails.model.operations.records import EvidenceWindow, SearchHit, SearchResult
 from trails.model.types import Schema
 from trails.model.uris import parse_clause
 from trails.projections.tools import MAX_CHARS
 from trails.request.builtins.declare import (
     NEAR,
     READER,
-    STRING,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
     read_near,
-    said,
-    shown,
 )
 from trails.request.fitting import Page
 from trails.request.resources.contents import condition_of
@@ -80,7 +78,7 @@ class _Wanted(msgspec.Struct, frozen=True):
         return Selection(type_name, condition_of(declared, clause))
 
 
-def _search(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
+def _search(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
     page = search(tool.service, ctx, msgspec.convert(given, _Wanted).request())
     cursors = Cursors(tool.service.graph)
 
@@ -88,39 +86,53 @@ def _search(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
         cursor = page.cursor(cursors, at)
         return None if cursor is None else {"cursor": cursor}
 
-    body: dict[str, object] = {
-        "results": [_document(each) for each in page.hits],
-        "commit": page.commit,
-        "searched": page.searched,
-    }
-    if page.notices:
-        body["notice"] = "; ".join(page.notices)
-    if page.more:
-        body["expires"] = expiry(time() + LIFETIME)
-    return Page(body, "results", changes)
+    result = SearchResult(
+        tuple(map(_show, page.hits)),
+        page.commit,
+        tuple(page.searched),
+        "; ".join(page.notices) or None,
+        expiry(time() + LIFETIME) if page.more else None,
+    )
+    return Page(result, "results", changes)
 
 
-def _document(hit: Hit) -> dict[str, object]:
+def _show(hit: Hit) -> SearchHit:
     """A hit as an answer shows it."""
-    shown: dict[str, object] = {
-        "id": hit.id,
-        "title": hit.title,
-        "url": hit.iri,
-        "type": hit.type,
-        "score": hit.score,
-    }
     if not hit.evidence:
-        why = _CLOSE if hit.near else _RELATED if hit.related else _UNPROVEN
-        fetch = {"tool": "fetch", "arguments": {"id": hit.id}}
-        return {**shown, "related": hit.related, "evidence": None, "notice": why, "read": fetch}
-    evidence = hit.evidence[0]
-    parts = {"item": evidence.item, "path": evidence.path}
-    place = {name: value for name, value in parts.items() if value is not None}
-    return {
-        **shown,
-        "evidence": {"field": evidence.field, **place, **evidence.window.document()},
-        "read": evidence.read,
-    }
+        return SearchHit(
+            id=hit.id,
+            title=hit.title,
+            url=hit.iri,
+            type=hit.type,
+            score=hit.score,
+            related=hit.related,
+            evidence=None,
+            notice=_CLOSE if hit.near else _RELATED if hit.related else _UNPROVEN,
+            read=Call("fetch", {"id": hit.id}),
+        )
+    found = hit.evidence[0]
+    window = found.window
+    evidence = EvidenceWindow(
+        field=found.field,
+        item=found.item,
+        path=found.path,
+        text=window.text,
+        start=window.start,
+        end=window.end,
+        total=window.total,
+        complete=window.complete,
+        truncated=window.truncated,
+        matches=window.matched(),
+    )
+    return SearchHit(
+        id=hit.id,
+        title=hit.title,
+        url=hit.iri,
+        type=hit.type,
+        score=hit.score,
+        evidence=evidence,
+        read=found.read,
+    )
 
 
 _CLOSE: Final = "Not proven by a text: its vector is near. Fetch it to judge."
@@ -150,11 +162,7 @@ SEARCH: Final = Builtin(
         field("snapshot", "", max_length=100),
     ),
     controls=(MAX_CHARS,),
-    output=shown(
-        results=listed(shown(id=STRING, title=STRING, url=STRING)),
-        commit=STRING,
-        optional={"notice": STRING, "next": said({"type": "object"}, "The exact call.")},
-    ),
+    result=SearchResult,
     hints=READER,
     action="Read",
     run=_search,

@@ -15,7 +15,7 @@ from trails.engine.session.context import GraphContext
 from trails.errors import LimitError, QueryError
 from trails.model.sparql.tokens import query_form, tokenize
 from trails.projections.tools import BRANCH, SNAPSHOT
-from trails.request.builtins.declare import ToolContext
+from trails.request.builtins.declare import STREAM_OPENED, StreamOpened, ToolContext
 from trails.request.builtins.queries import GRAPH_QUERY
 from trails.sandbox.serializers import serialize_result
 
@@ -56,16 +56,15 @@ def _sparql(
         )
     body = serialize_result(result, format, ctx.names.prefixes)
     opened.append(SparqlReply(kind, format, body))
-    return {}
+    return STREAM_OPENED
 
 
 SPARQL: Final = msgspec.structs.replace(
     GRAPH_QUERY,
     fields=tuple(each for each in GRAPH_QUERY.fields if each.name == "query"),
     controls=(BRANCH, SNAPSHOT),
-    output={"type": "object"},
+    result=StreamOpened,
     run=_sparql,
-    record=None,
     routes=(),
     command=None,
 )

@@ -13,31 +13,25 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.engine.transfer.formats import FORMATS
 from trails.errors import FieldError, ValidationError
+from trails.model.operations.graph import AppliedChange, LoadedData, MutationResult
+from trails.model.operations.pages import Call
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
-from trails.model.writes import Applied, LoadRequest, LoadResult, Mode, Mutation
+from trails.model.writes import Applied, LoadRequest, Mode
 from trails.projections.tools import BRANCH, MAX_CHARS
-from trails.request.answers import CONTINUED
 from trails.request.builtins.declare import (
-    BOOLEAN,
     EXPECTED_HEAD,
     IDEMPOTENCY_KEY,
-    INTEGER,
-    MAYBE_STRING,
     MESSAGE,
-    STRING,
     WRITER,
     Builtin,
     Route,
     ToolContext,
     field,
-    listed,
-    said,
-    shown,
 )
-from trails.request.fitting import Call, Page
+from trails.request.fitting import Page
 
 
-def _mutate_record(
+def _mutate(
     tool: ToolContext,
     ctx: GraphContext,
     operations: Sequence[object],
@@ -45,30 +39,22 @@ def _mutate_record(
     message: str | None,
     expected_head: str | None,
     idempotency_key: str | None,
-) -> Mutation:
+) -> Page:
     if bool(operations) == (update is not None):
         problem = "give operations, or update, and not both"
         raise ValidationError([FieldError("operations", "required", f"operations: {problem}")])
-    return tool.service.mutate(
+    done = tool.service.mutate(
         ctx,
         operations if update is None else update,
         message=message or "",
         expected_head=expected_head,
         idempotency_key=idempotency_key,
     )
-
-
-def _mutate(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
-    done = _mutate_record(tool, ctx, **given)  # type: ignore[arg-type]
-    body = {
-        "commit": done.commit,
-        "changed": done.commit is not None and not done.replayed,
-        "replayed": done.replayed,
-        "applied": [
-            {"op": each.op, "type": each.type, "id": each.id, "iri": _address(ctx, each)}
-            for each in done.applied
-        ],
-    }
+    applied = tuple(
+        AppliedChange(each.op, each.type, each.id, _address(ctx, each)) for each in done.applied
+    )
+    changed = done.commit is not None and not done.replayed
+    result = MutationResult(done.commit, changed, done.replayed, applied)
 
     def changes(at: int) -> Call | None:
         """All were applied; what they changed is in the commit."""
@@ -76,7 +62,7 @@ def _mutate(tool: ToolContext, ctx: GraphContext, **given: object) -> object:
             return None
         return Call("commit_get", {"commit": done.commit})
 
-    return Page(body, "applied", changes)
+    return Page(result, "applied", changes)
 
 
 def _address(ctx: GraphContext, node: Applied) -> str:
@@ -110,18 +96,11 @@ GRAPH_MUTATE: Final = Builtin(
         IDEMPOTENCY_KEY,
     ),
     controls=(BRANCH, MAX_CHARS),
-    output=shown(
-        commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
-        changed=BOOLEAN,
-        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
-        applied=listed(shown(op=STRING, type=STRING, id=STRING, iri=STRING)),
-        optional=CONTINUED,
-    ),
+    result=MutationResult,
     hints=WRITER,
     action="Change",
     kind="mutation",
     run=_mutate,
-    record=_mutate_record,
     routes=(Route("POST", "mutate", text=("update", "application/sparql-update")),),
     command="mutate",
 )
@@ -129,7 +108,7 @@ GRAPH_MUTATE: Final = Builtin(
 
 def load_file(
     tool: ToolContext, ctx: GraphContext, file: Path | list[bytes], given: Mapping[str, str | None]
-) -> LoadResult:
+) -> LoadedData:
     """Load a file, or what would be in one, as the arguments say."""
     request = LoadRequest(
         files=(file,),
@@ -142,22 +121,14 @@ def load_file(
         expected_head=given["expected_head"],
         idempotency_key=given["idempotency_key"],
     )
-    return tool.service.load(
+    done = tool.service.load(
         ctx.actor, request, registry=ctx.registry, call=ctx.call, access=ctx.access
     )
+    return LoadedData.of(done)
 
 
-def _load(tool: ToolContext, ctx: GraphContext, data: str, **given: str | None) -> object:
-    done = load_file(tool, ctx, [data.encode("utf-8", "surrogatepass")], given)
-    return {
-        "branch": done.branch,
-        "commit": done.commit,
-        "changed": done.commit is not None and not done.replayed,
-        "nodes": done.nodes,
-        "deleted": done.deleted,
-        "forked": done.forked,
-        "replayed": done.replayed,
-    }
+def _load(tool: ToolContext, ctx: GraphContext, data: str, **given: str | None) -> LoadedData:
+    return load_file(tool, ctx, [data.encode("utf-8", "surrogatepass")], given)
 
 
 GRAPH_LOAD: Final = Builtin(
@@ -184,15 +155,7 @@ GRAPH_LOAD: Final = Builtin(
         EXPECTED_HEAD,
         IDEMPOTENCY_KEY,
     ),
-    output=shown(
-        branch=STRING,
-        commit=said(MAYBE_STRING, "The commit; null when nothing changed."),
-        changed=BOOLEAN,
-        nodes=said(INTEGER, "The number of nodes in the data."),
-        deleted=said(INTEGER, "The number of nodes deleted (mode overwrite)."),
-        forked=said(BOOLEAN, "Whether the branch was created."),
-        replayed=said(BOOLEAN, "The idempotency key was known: this is the first call's commit."),
-    ),
+    result=LoadedData,
     hints=WRITER,
     action="Change",
     kind="load",

@@ -21,13 +21,14 @@ from trails.engine.graph.cursors import Cursors
 from trails.engine.session.context import GraphContext
 from trails.model.iris import Names
 from trails.model.nodes import NodeState
+from trails.model.operations.pages import Call
 from trails.model.types import PredicateDescriptor
 from trails.model.uris import Content, DocumentAddress, ReadPoint
 from trails.model.values.json_values import Json
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON
 from trails.request.builtins.graph import schema_page
-from trails.request.fitting import Call, fit, fit_value
+from trails.request.fitting import fit, fit_value
 from trails.views.nodes.long_texts import StoredText
 
 _BEGINNING: Final = 200

@@ -97,10 +97,14 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
                 text = each.description if name else each.description.partition("\n")[0]
                 report.text.append(indented(escape(text), 2))
-                report.text += [indented(f"--arg {line}", 4) for line in _parameters(each)]
+                report.text += [
+                    indented(f"--arg {line}", 4) for line in list_parameters(each.input_schema)
+                ]
 
 
-def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[str, object]:
+def read_arguments(
+    given: Sequence[str], schema: Mapping[str, object], option: str = "--arg"
+) -> dict[str, object]:
     """Arguments in JSON form: a tool's schema says what a text means.
 
     What can't be read stays text, so that the call's own check says what is expected.
@@ -110,7 +114,7 @@ def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[s
     for text in given:
         name, mark, value = text.partition("=")
         if not mark or not name:
-            raise QueryError(f"invalid --arg {text!r}; write it as name=value")
+            raise QueryError(f"invalid {option} {text!r}; write it as name=value")
         wanted = declared.get(name) if isinstance(declared, Mapping) else None
         types = _types(wanted)
         if "array" in types:
@@ -118,7 +122,7 @@ def read_arguments(given: Sequence[str], schema: Mapping[str, object]) -> dict[s
             assert isinstance(known, list)  # noqa: S101 - set by the line above
             known.extend(_items(wanted, value))
         elif name in found:
-            raise QueryError(f"--arg {name} is given twice, but it is not a list")
+            raise QueryError(f"{option} {name} is given twice, but it is not a list")
         else:
             found[name] = value if types & _PLAIN else read_json(value)
     return found
@@ -190,17 +194,16 @@ def _kind(schema: object) -> str:
     return "|".join(sorted(_types(schema) - {"null"})) or "JSON"
 
 
-def _parameters(tool: Tool) -> list[str]:
-    """The arguments of a tool, required ones first."""
-    declared = tool.input_schema.get("properties")
-    needed = tool.input_schema.get("required")
+def list_parameters(schema: Mapping[str, object]) -> list[str]:
+    """The arguments that a schema declares, a line each, required ones first."""
+    declared, needed = schema.get("properties"), schema.get("required")
     required = needed if isinstance(needed, list | tuple) else ()
     lines = []
-    for name, schema in declared.items() if isinstance(declared, Mapping) else ():
-        kind = _kind(schema)
+    for name, each in declared.items() if isinstance(declared, Mapping) else ():
+        kind = _kind(each)
         optional = "" if name in required else " [dim](optional)[/]"
-        detail = schema.get("description") if isinstance(schema, Mapping) else None
+        detail = each.get("description") if isinstance(each, Mapping) else None
         shown = f"  {escape(str(detail))}" if detail else ""
-        shown += escape(_members(schema))
+        shown += escape(_members(each))
         lines.append((name not in required, f"{escape(name)}=[italic]{kind}[/]{optional}{shown}"))
     return [line for _, line in sorted(lines, key=lambda each: each[0])]

@@ -11,8 +11,9 @@ from typing import Annotated
 import typer
 
 from trails.errors import NotFoundError, QueryError
+from trails.model.operations.graph import LoadedData
 from trails.model.texts import count
-from trails.model.writes import LoadRequest, LoadResult
+from trails.model.writes import LoadRequest
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -209,7 +210,7 @@ def _format_of(output: Path | None) -> str:
     return "ndjson" if output is None else _SUFFIXES.get(output.suffix.lower(), "ndjson")
 
 
-def _describe(done: LoadResult) -> str:
+def _describe(done: LoadedData) -> str:
     forked = " (new)" if done.forked else ""
     on = f"on {escape(done.branch)}{forked}"
     if done.replayed:

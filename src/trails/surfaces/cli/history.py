@@ -15,16 +15,15 @@ import msgspec
 import typer
 
 from trails.errors import QueryError
-from trails.model.history import (
-    Commit,
-    CommitDetail,
-    CommitQuery,
-    Difference,
-    FieldChange,
-    MergeRequest,
-    MergeResult,
-    Resolution,
-    Side,
+from trails.model.history import CommitQuery, FieldChange, MergeRequest, Resolution, Side
+from trails.model.operations.history import (
+    BranchCreated,
+    BranchDeleted,
+    BranchList,
+    Changes,
+    CommitInfo,
+    CommitResult,
+    MergeOutcome,
 )
 from trails.model.texts import count
 from trails.surfaces.cli.operations import Operations
@@ -98,7 +97,7 @@ def _from_json(identifier: str, wanted: object, file: Path) -> Resolution:
 
 def show_merge(
     report: Reporting,
-    result: MergeResult,
+    result: MergeOutcome,
     request: MergeRequest,
     nodes: str,
     given: Mapping[str, object],
@@ -138,7 +137,7 @@ def show_merge(
 
 
 def _conflicts(
-    result: MergeResult, request: MergeRequest, nodes: str, given: Mapping[str, object]
+    result: MergeOutcome, request: MergeRequest, nodes: str, given: Mapping[str, object]
 ) -> Iterator[str]:
     number = len(result.conflicts)
     source, target = result.source, result.target
@@ -151,8 +150,8 @@ def _conflicts(
         yield f"  base    {spell(each.base, nodes)}"
         yield f"  ours    {spell(each.ours, nodes)}{_causes(target, each.ours_commits)}"
         yield f"  theirs  {spell(each.theirs, nodes)}{_causes(source, each.theirs_commits)}"
-        for take in each.takes:
-            wanted = f"{each.id}={'value:JSON' if take == 'value' else take}"
+        for choice in each.resolutions:
+            wanted = f"{each.id}={'value:JSON' if choice.take == 'value' else choice.take}"
             yield f"  resolve --resolve {escape(shlex.quote(wanted))}"
     yield ""
     yield "Resolve each conflict, or all with --ours or --theirs, and merge again."
@@ -171,7 +170,7 @@ def _causes(branch: str, commits: Sequence[str]) -> str:
     return f"  [dim]({escape(branch)}: {more}{shown})[/]"
 
 
-def _rest(request: MergeRequest, result: MergeResult, given: Mapping[str, object]) -> str:
+def _rest(request: MergeRequest, result: MergeOutcome, given: Mapping[str, object]) -> str:
     options = {
         "--into": request.target if request.target != "main" else None,
         "--message": request.message or None,
@@ -190,7 +189,7 @@ def _rest(request: MergeRequest, result: MergeResult, given: Mapping[str, object
         else each.take
         for identifier, each in request.resolutions.items()
     }
-    wanted |= result.suggested
+    wanted |= {each.conflict: each.take for each in result.suggested}
     parts += [
         f" \\\n    --resolve {shlex.quote(f'{identifier}={take}')}"
         for identifier, take in wanted.items()
@@ -217,12 +216,12 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         """List the branches with their newest commits."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             found = session.branches()
-            report.value = {"branches": found}
+            report.value = BranchList(tuple(found))
             table = TextTable("branch", "commit", "time", "actor", "message")
             for each in found:
                 table.add_row(
                     escape(each.name),
-                    short(each.commit) or "-",
+                    short(each.head) or "-",
                     when(each.time),
                     escape(each.actor),
                     escape(each.message),
@@ -244,8 +243,8 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         """Create a branch from another branch or from a commit."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             made = session.create_branch(name, source)
-            report.value = {"branch": made}
-            where = f"commit {short(made.commit)}" if made.commit else "the empty graph"
+            report.value = BranchCreated(made, source)
+            where = f"commit {short(made.head)}" if made.head else "the empty graph"
             report.text = [f"Created branch [bold]{escape(name)}[/] at {where}."]
 
     @branch.command(epilog="Example: trails branch delete review")
@@ -263,8 +262,8 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         """Delete a branch. Its commits stay in the log and can be read by id."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             gone = session.delete_branch(name, force=force)
-            report.value = {"branch": gone, "deleted": True}
-            where = f"; it was at commit {short(gone.commit)}" if gone.commit else ""
+            report.value = BranchDeleted(gone)
+            where = f"; it was at commit {short(gone.head)}" if gone.head else ""
             report.text = [f"Deleted branch [bold]{escape(name)}[/]{where}."]
 
     @branch.command(
@@ -379,11 +378,12 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
             for each in page.commits:
                 where = f"[dim]{escape(each.branch)}:[/] " if everything else ""
                 table.add_row(
-                    short(each.id), when(each.time), escape(each.actor), where + _message(each)
+                    short(each.commit), when(each.time), escape(each.actor), where + _message(each)
                 )
             report.text = [table] if page.commits else ["No commits."]
             if page.next is not None:
-                report.text += ["", f"[dim]For the next page, add[/] --after {page.next}"]
+                cursor = page.next.arguments["after"]
+                report.text += ["", f"[dim]For the next page, add[/] --after {cursor}"]
 
     @commit.command(epilog="Example: trails commit show 4f6c2a91b7d0")
     def show(
@@ -402,7 +402,7 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
             detail = session.commit(reference, limit=limit)
             report.value = detail
-            report.text = [*_facts(detail), "", *_changes(detail.difference, session.nodes)]
+            report.text = [*_facts(detail), "", *_changes(detail, session.nodes)]
 
     @cli.command(epilog="Example: trails diff main review")
     def diff(
@@ -422,13 +422,12 @@ def add_commit_commands(cli: typer.Typer, operations: Operations) -> None:
             report.text = [_counts(difference), *_changes(difference, session.nodes)]
 
 
-def _message(commit: Commit) -> str:
+def _message(commit: CommitInfo) -> str:
     return escape(commit.message) or f"[dim]+{commit.added} −{commit.removed} statements[/]"
 
 
-def _facts(detail: CommitDetail) -> Iterator[str]:
-    commit = detail.commit
-    yield f"commit   [bold]{commit.id}[/]"
+def _facts(commit: CommitResult) -> Iterator[str]:
+    yield f"commit   [bold]{commit.commit}[/]"
     if commit.parents:
         yield f"parents  {', '.join(map(short, commit.parents))}"
     yield f"branch   {escape(commit.branch)}"
@@ -436,16 +435,16 @@ def _facts(detail: CommitDetail) -> Iterator[str]:
     yield f"time     {when(commit.time)}"
     if commit.message:
         yield f"message  {escape(commit.message)}"
-    yield f"changed  {_counts(detail.difference)} (+{commit.added} −{commit.removed} statements)"
+    yield f"changed  {_counts(commit)} (+{commit.added} −{commit.removed} statements)"
 
 
-def _counts(difference: Difference) -> str:
+def _counts(difference: Changes) -> str:
     return (
         f"{difference.created} created, {difference.updated} updated, {difference.deleted} deleted"
     )
 
 
-def _changes(difference: Difference, nodes: str) -> Iterator[str]:
+def _changes(difference: Changes, nodes: str) -> Iterator[str]:
     for node in difference.changes:
         yield f"{_MARKS[node.change]} [bold]{escape(node.handle)}[/]"
         for field in node.fields:

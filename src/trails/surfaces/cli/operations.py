@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from trails.model.actors import IssuedToken, TokenRecord, TokenRequest
-from trails.model.capabilities import StoredQuery, Tool
+from trails.model.capabilities import Tool
 from trails.model.decisions import (
     Explanation,
     PolicyActor,
@@ -19,17 +19,21 @@ from trails.model.decisions import (
     PolicyQuestion,
     PolicyResult,
 )
-from trails.model.history import (
-    BranchInfo,
-    CommitDetail,
-    CommitPage,
-    CommitQuery,
-    Difference,
-    MergeRequest,
-    MergeResult,
-)
+from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.metrics import ServerMetrics
-from trails.model.results import QueryAnswer
+from trails.model.operations.graph import (
+    ChangeResult,
+    LoadedData,
+    MutationResult,
+    QueryResult,
+    StoredQueryInfo,
+)
+from trails.model.operations.history import (
+    CommitList,
+    CommitResult,
+    DifferenceResult,
+    MergeOutcome,
+)
 from trails.model.upkeep import (
     Cleaned,
     ClientPlace,
@@ -41,7 +45,7 @@ from trails.model.upkeep import (
     Report,
     RestoreRequest,
 )
-from trails.model.writes import LoadRequest, LoadResult, Mutation
+from trails.model.writes import LoadRequest
 
 Progress = Callable[[str], None]
 """Reports progress, one line at a time."""
@@ -147,16 +151,16 @@ class Session(Protocol):
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
         """Delete a branch."""
 
-    def merge(self, request: MergeRequest) -> MergeResult:
+    def merge(self, request: MergeRequest) -> MergeOutcome:
         """Merge a branch or commit into a branch."""
 
-    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitPage:
+    def commits(self, wanted: CommitQuery, *, after: str | None, limit: int) -> CommitList:
         """A page of commits, newest first."""
 
-    def commit(self, reference: str, *, limit: int) -> CommitDetail:
+    def commit(self, reference: str, *, limit: int) -> CommitResult:
         """A commit and what it changed."""
 
-    def diff(self, start: str, end: str, *, limit: int) -> Difference:
+    def diff(self, start: str, end: str, *, limit: int) -> DifferenceResult:
         """The changes from one state to another."""
 
     def tools(self) -> Sequence[Tool]:
@@ -176,23 +180,23 @@ class Session(Protocol):
     ) -> Mapping[str, object]:
         """One instance, as JSON-LD or as plain values; some of its fields, or all."""
 
-    def queries(self) -> Sequence[StoredQuery]:
+    def queries(self) -> Sequence[StoredQueryInfo]:
         """The stored queries, by name."""
 
-    def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryAnswer:
+    def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryResult:
         """Run a query text."""
 
     def run(
         self, view: ReadState, name: str, params: Mapping[str, object]
-    ) -> QueryAnswer | str | None:
+    ) -> QueryResult | ChangeResult:
         """Run a stored query; one that changes data gives its commit."""
 
     def mutate(
         self, branch: str, change: str | Sequence[object], options: WriteOptions
-    ) -> Mutation:
+    ) -> MutationResult:
         """Change the graph in one commit."""
 
-    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadResult:
+    def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit; progress is bytes done, and bytes in all where known."""
 
     def export(

@@ -16,11 +16,15 @@ from typing import Annotated, Final
 import typer
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.capabilities import StoredQuery
 from trails.model.names import suggest
-from trails.model.results import QueryAnswer
+from trails.model.operations.graph import (
+    ChangeResult,
+    QueryResult,
+    StoredQueryInfo,
+    StoredQueryList,
+)
 from trails.model.texts import count
-from trails.model.types import PredicateDescriptor
+from trails.surfaces.cli.calls import list_parameters, read_arguments
 from trails.surfaces.cli.operations import Operations, ReadState, Session, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
@@ -44,7 +48,6 @@ from trails.surfaces.cli.values import (
     read_json_text,
     read_text,
     short,
-    typed_params,
 )
 
 _ROWS: Final = 1000
@@ -103,7 +106,8 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 if stored is not None:
                     known = _find(session, stored)
-                    answer = session.run(view, known.name, typed_params(param or [], known))
+                    given = read_arguments(param or [], known.params or {}, "--param")
+                    answer = session.run(view, known.name, given)
                 else:
                     asked = text if text is not None else read_text(file or Path("-"))
                     answer = session.ask(view, asked, guessed_params(param or []))
@@ -124,23 +128,19 @@ def add_query_commands(cli: typer.Typer, operations: Operations) -> None:
             session,
         ):
             found = session.queries()
-            report.value = {"queries": found}
+            report.value = StoredQueryList(tuple(found))
             for each in found:
-                change = " [yellow](changes data)[/]" if each.mutation else ""
+                change = " [yellow](changes data)[/]" if each.changes_data else ""
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
-                report.text.append(indented(escape(each.description), 2))
-                report.text += [indented(f"--param {_declared(param)}", 4) for param in each.params]
+                report.text.append(indented(escape(each.description or ""), 2))
+                report.text += [
+                    indented(f"--param {line}", 4) for line in list_parameters(each.params or {})
+                ]
             if not found:
                 report.text.append("No stored queries. Add .rq files to the queries folder.")
 
 
-def _declared(param: PredicateDescriptor) -> str:
-    optional = "" if param.required and param.default is None else " [dim](optional)[/]"
-    detail = f"  {escape(param.description)}" if param.description else ""
-    return f"{param.name}=[italic]{escape(str(param.type))}[/]{optional}{detail}"
-
-
-def _find(session: Session, name: str) -> StoredQuery:
+def _find(session: Session, name: str) -> StoredQueryInfo:
     known = {query.name: query for query in session.queries()}
     if name not in known:
         hint = suggest(name, known) if known else "this graph has none"
@@ -148,12 +148,14 @@ def _find(session: Session, name: str) -> StoredQuery:
     return known[name]
 
 
-def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, nodes: str) -> None:
-    if not isinstance(answer, QueryAnswer):
-        report.value = {"commit": answer}
-        report.text = [f"Committed {short(answer)}." if answer else "Nothing changed."]
-        return
+def _show(
+    report: Reporting, answer: QueryResult | ChangeResult, format: Format, nodes: str
+) -> None:
     report.value = answer
+    if isinstance(answer, ChangeResult):
+        commit = answer.commit
+        report.text = [f"Committed {short(commit)}." if commit else "Nothing changed."]
+        return
     if answer.truth is not None:
         report.text = ["yes" if answer.truth else "no"]
     elif format is Format.table:
@@ -164,14 +166,14 @@ def _show(report: Reporting, answer: QueryAnswer | str | None, format: Format, n
         complain(answer.notice, mark="note:")
 
 
-def _tabulate(report: Reporting, answer: QueryAnswer, nodes: str) -> None:
-    rows = [[_cell(row[name], nodes) for name in answer.variables] for row in answer.rows[:_ROWS]]
+def _tabulate(report: Reporting, answer: QueryResult, nodes: str) -> None:
+    rows = [[_cell(row[name], nodes) for name in answer.columns] for row in answer.rows[:_ROWS]]
     report.text = [_table(answer, rows), "", f"[dim]{_row_count(answer)}[/]"]
 
 
-def _row_count(answer: QueryAnswer) -> str:
+def _row_count(answer: QueryResult) -> str:
     """The number of rows, and how many of them are shown."""
-    found, cut = len(answer.rows), answer.truncated is not None
+    found, cut = len(answer.rows), answer.truncated
     total = f"more than {found:,} rows" if cut else count(found, "row")
     if found > _ROWS:
         kept = f"the first {found:,}" if cut else "all"
@@ -179,10 +181,10 @@ def _row_count(answer: QueryAnswer) -> str:
     return f"{total}; the first {found:,} are shown" if cut else total
 
 
-def _table(answer: QueryAnswer, rows: Sequence[Sequence[str]]) -> TextTable:
-    columns = [[row[name] for row in answer.rows] for name in answer.variables]
+def _table(answer: QueryResult, rows: Sequence[Sequence[str]]) -> TextTable:
+    columns = [[row[name] for row in answer.rows] for name in answer.columns]
     table = TextTable(
-        *answer.variables, numbers=[at for at, each in enumerate(columns) if _numbers(each)]
+        *answer.columns, numbers=[at for at, each in enumerate(columns) if _numbers(each)]
     )
     for row in rows:
         table.add_row(*row)
@@ -203,10 +205,10 @@ def _cell(value: object, nodes: str) -> str:
     return escape(str(value).removeprefix(nodes))
 
 
-def _separate(answer: QueryAnswer, separator: str) -> None:
+def _separate(answer: QueryResult, separator: str) -> None:
     text = StringIO()
     writer = csv.writer(text, delimiter=separator, lineterminator="\n")
-    names = answer.variables
+    names = answer.columns
     writer.writerow(names)
     writer.writerows([_plain(row, name) for name in names] for row in answer.rows)
     data_output()(text.getvalue().encode())
@@ -277,7 +279,8 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             else:
                 report.text = [f"Committed {short(done.commit)} on {escape(branch)}."]
             report.text += [
-                f"  {each.op} [bold]{escape(each.handle)}[/]" for each in done.applied[:20]
+                f"  {each.op} [bold]{escape(f'{each.type}/{each.id}')}[/]"
+                for each in done.applied[:20]
             ]
             if len(done.applied) > 20:
                 report.text.append(f"  and {count(len(done.applied) - 20, 'more node')}")

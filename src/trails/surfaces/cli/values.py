@@ -14,10 +14,9 @@ from typing import Final
 import msgspec
 
 from trails.errors import NotFoundError, QueryError
-from trails.model.capabilities import StoredQuery
 from trails.model.kinds import KINDS, Iri, KindError
 from trails.model.names import suggest
-from trails.model.texts import describe_json_error, read_json, read_texts
+from trails.model.texts import describe_json_error, read_json
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Part
 from trails.surfaces.cli.output.tables import TextTable
@@ -143,21 +142,6 @@ def split_params(given: Sequence[str]) -> list[tuple[str, str]]:
             raise QueryError(f"invalid --param {text!r}; write it as name=value")
         pairs.append((name, value))
     return pairs
-
-
-def typed_params(given: Sequence[str], query: StoredQuery) -> dict[str, object]:
-    """The parameters of a stored query as JSON values, read by its declaration."""
-    declared = {param.name: param for param in query.params}
-    texts: dict[str, list[str]] = {}
-    for name, text in split_params(given):
-        param = declared.get(name)
-        if name in texts and (param is None or not param.many):
-            raise QueryError(f"--param {name} is given twice, but it is not a list")
-        texts.setdefault(name, []).append(text)
-    return {
-        name: read_texts(declared[name], said) if name in declared else said[0]
-        for name, said in texts.items()
-    }
 
 
 def guessed_params(given: Sequence[str]) -> Mapping[str, object]:

@@ -68,8 +68,8 @@ class _Call(msgspec.Struct):
 
 
 class _Paged(msgspec.Struct):
-    next: str | _Call | None = None
-    """A cursor, or the call that continues."""
+    next: _Call | None = None
+    """The call that continues."""
 
 
 def link_next(call: RestCall, following: str | None, parameter: str) -> dict[str, str]:
@@ -92,10 +92,8 @@ def _next_of(body: bytes, parameter: str) -> str | None:
         found = msgspec.json.decode(body, type=_Paged).next
     except msgspec.DecodeError:
         return None
-    if isinstance(found, _Call):
-        cursor = found.arguments.get(parameter)
-        return cursor if isinstance(cursor, str) else None
-    return found
+    cursor = None if found is None else found.arguments.get(parameter)
+    return cursor if isinstance(cursor, str) else None
 
 
 # --- writes ------------------------------------------------------------------------------------

@@ -8,13 +8,9 @@ import msgspec
 from starlette.responses import Response
 
 from trails.errors import NotAcceptableError
+from trails.model.operations.history import ActivityList
 from trails.model.results import Failure
-from trails.projections.provenance import (
-    ActivityInfo,
-    project_provenance,
-    write_json_ld,
-    write_turtle,
-)
+from trails.projections.provenance import project_provenance, write_json_ld, write_turtle
 from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.replies import JSON, Refused
 from trails.surfaces.rest.routing import Handler, RestCall
@@ -24,11 +20,6 @@ FORMATS: Final = (
     Representation("jsonld", "application/ld+json"),
     Representation("turtle", "text/turtle; charset=utf-8", ("application/x-turtle",)),
 )
-
-
-class _Page(msgspec.Struct):
-    activities: list[ActivityInfo]
-    next: str | None
 
 
 def provenance(plain: Handler) -> Handler:
@@ -45,7 +36,7 @@ def provenance(plain: Handler) -> Handler:
         response = await plain(call)
         if wanted.name == "json" or response.status_code != 200:
             return response
-        page = msgspec.json.decode(response.body, type=_Page)
+        page = msgspec.json.decode(response.body, type=ActivityList)
         found = project_provenance(page.activities, call.backend.transfers.uri)
         body = write_turtle(found) if wanted.name == "turtle" else write_json_ld(found)
         links = {"Link": response.headers["link"]} if "link" in response.headers else {}

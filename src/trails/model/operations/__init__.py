@@ -1,0 +1,1 @@
+"""What the built-in operations answer, one struct each, the same on every surface."""
