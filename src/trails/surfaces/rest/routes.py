@@ -21,12 +21,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from trails.errors import NotAcceptableError
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
+from trails.model.names import META_PREFIX, portable_name
 from trails.model.results import Failure
 from trails.model.types import MAP
 from trails.model.uris import Content
+from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
@@ -37,7 +38,6 @@ from trails.surfaces.rest.backend import (
     ServedFile,
     join_page,
     next_cursor,
-    place_problem,
     write_uri,
 )
 from trails.surfaces.rest.bodies import (
@@ -60,8 +60,11 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
 from trails.surfaces.rest.health import health_routes
-from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.landing import LANDING_PATH, landing
+from trails.surfaces.rest.manual import manual_routes
+from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
@@ -141,7 +144,16 @@ async def list_capabilities(call: RestCall) -> Response:
 
 async def invoke(call: RestCall) -> Response:
     """Call anything by its name; the body has its arguments."""
-    arguments, name = await read_object(call), call.part("name")
+    return await _invoke(call, call.part("name"))
+
+
+async def administer(call: RestCall) -> Response:
+    """Call an operation on the application: ``trails.meta.<op>``, with the scope that it needs."""
+    return await _invoke(call, portable_name(META_PREFIX + call.part("op")))
+
+
+async def _invoke(call: RestCall, name: str) -> Response:
+    arguments = await read_object(call)
     headers = _headers_of_call(call, name)
     outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
     return reply(check_precondition(outcome, headers))
@@ -197,7 +209,7 @@ LISTS: Final = (
 
 async def list_instances(call: RestCall) -> Response:
     """A page of a type's instances, and the cursor of the next one."""
-    shown = choose_form(call, LISTS)
+    shown = choose_form(call.request, LISTS)
     found = await _read(call, RecordForm(_format(shown, "json"), _fields(call)), "type")
     links = link_next(call, next_cursor(found), "cursor")
     body = join_page(found) if shown.name == "json" else found[0].text.encode()
@@ -206,18 +218,10 @@ async def list_instances(call: RestCall) -> Response:
 
 async def get_instance(call: RestCall) -> Response:
     """One instance: JSON-LD, if the client does not prefer something else."""
-    shown = choose_form(call, INSTANCES)
+    shown = choose_form(call.request, INSTANCES)
     form = RecordForm(_format(shown, "jsonld"), _fields(call))
     found = (await _read(call, form, "type", "id"))[0]
     return await send_tagged(call, found.text.encode(), found.commit, shown.media_type)
-
-
-def choose_form(call: RestCall, offered: Sequence[Representation]) -> Representation:
-    """The representation that a client prefers, or the refusal that lists all."""
-    try:
-        return choose(", ".join(call.request.headers.getlist("accept")), offered)
-    except NotAcceptableError as error:
-        raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
 
 
 def _format(shown: Representation, default: RecordFormat) -> RecordFormat | None:
@@ -238,14 +242,7 @@ async def _read(call: RestCall, form: RecordForm, *parts: str) -> Sequence[Conte
     """Read the URI that a path and its query string denote."""
     asked = query_arguments(call, numbers=("limit", "offset"), lists=("fields",))
     given = {name: str(value) for name, value in asked.items() if name != "fields"}
-    branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
-    if branch is not None and snapshot is not None:
-        raise refused(
-            "query_string", "branch and snapshot are mutually exclusive; give one of them"
-        )
-    problem = place_problem(branch, snapshot)
-    if problem is not None:
-        raise refused("query_string", problem)
+    branch, snapshot = take_place(given)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
     found = await call.backend.read_whole(call.actor, uri, form)
@@ -381,7 +378,8 @@ def build_routes(
         return graph_route(graphs, path, **handlers)
 
     declared = operation_routes(OPERATIONS)
-    return [
+    routes: list[BaseRoute] = [
+        *manual_routes(),
         *health_routes(monitor or Monitor(graphs)),
         SegmentRoute(ERRORS_PATH, Methods({"GET": _explain_errors})),
         SegmentRoute(f"{ERRORS_PATH}/{{code}}", Methods({"GET": _explain_errors})),
@@ -391,7 +389,11 @@ def build_routes(
         SegmentRoute("/.well-known/wot", Methods({"GET": cards.directory(graphs, lists)})),
         at("/card", get=cards.card),
         at("/capabilities", get=list_capabilities),
+        at("/schema", get=read_schema),
+        at("/stats", get=read_stats),
+        at("/doctor", get=read_doctor),
         at("/invoke/{name}", post=invoke),
+        at("/admin/{op}", post=administer),
         at("/load", post=load),
         at("/export", get=export, **declared.pop("export")),
         at("/export/{export}/content", get=export_content),
@@ -404,6 +406,8 @@ def build_routes(
         at("/kg/{type}/{id}/fields/{field}/content", get=blob_content),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
+    paths = {each.path for each in routes if isinstance(each, SegmentRoute)}
+    return [SegmentRoute(LANDING_PATH, Methods({"GET": landing(graphs, lists, paths)})), *routes]
 
 
 def operation_routes(operations: Sequence[Builtin]) -> dict[str, dict[str, Handler]]:
@@ -437,7 +441,7 @@ async def _explain_errors(request: Request) -> Response:
         raise refused(
             "not_found", f"There is no error code {str(code)[:100]!r}; see {ERRORS_PATH}."
         )
-    return Response(page, media_type="text/html")
+    return Response(page, headers=PAGE_HEADERS, media_type=HTML)
 
 
 def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
