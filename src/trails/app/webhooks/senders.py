@@ -108,7 +108,9 @@ class WebhookSender:
             report(f"webhook {self._given.name} stopped: {error.message}")
         except Exception as error:
             report(f"webhook {self._given.name} stopped: {type(error).__name__}")
-            _logger.exception("webhook %s stopped", self._given.name)
+            _logger.exception(
+                "webhook %s stopped", self._given.name, extra={"event": "webhook.stopped"}
+            )
         finally:
             self._close()
 
