@@ -56,7 +56,8 @@ def _reason(error: BaseException | None) -> str:
             error = error.exceptions[0]
         elif isinstance(error, OSError) and error.strerror and not isinstance(error, SSLError):
             # The loop writes its own text for the number of a connection that failed.
-            return os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+            number = error.errno or 0
+            return os.strerror(number) if number > 0 else error.strerror
         else:
             error = error.__cause__ or error.__context__
     return ""
