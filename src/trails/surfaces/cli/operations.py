@@ -44,6 +44,7 @@ from trails.model.upkeep import (
     Recovery,
     Report,
     RestoreRequest,
+    WebhookStatus,
 )
 from trails.model.writes import LoadRequest
 
@@ -308,6 +309,14 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
         self, folder: Path, graph: str | None, branch: str, actor: str, progress: Progress
     ) -> AbstractContextManager[Mapping[str, object]]:
         """Open a project, and its code, for a prompt; the names that are known there."""
+
+    def webhooks(self, folder: Path, graph: str | None, progress: Progress) -> list[WebhookStatus]:
+        """The webhooks of every graph, or of the named one."""
+
+    def resume_webhook(
+        self, folder: Path, graph: str | None, name: str, since: str | None, progress: Progress
+    ) -> WebhookStatus:
+        """Enable a webhook again, from its position or from another commit."""
 
     def cleanup(
         self, folder: Path, graph: str | None, progress: Progress, *, keep: int, dry_run: bool
