@@ -363,3 +363,23 @@ def test_streams_count_as_watches_of_their_actor(tmp_path):
             assert (name, data["code"]) == ("end", "unavailable")
             each.close()
         assert web.process.wait(PATIENCE) in {0, -signal.SIGTERM}
+
+
+def test_a_stream_resumes_after_the_server_was_killed(tmp_path):
+    """From the last event that arrived, over any number of commits."""
+    folder = make_project(tmp_path, NOTES, policies={"all.cedar": ALL})
+    world = World(folder, None, {"ann": give_token(folder, "ann")})
+    commits, received, last = [], [], None
+    for number in range(3):
+        with Web(folder) as web:
+            world.desk = Desk(web)
+            with world.stream(last=last or world.head()) as stream:
+                commits += [world.write(f"Note/k{number}{each}") for each in range(3)]
+                received += [commit for commit, _ in stream.handles(2 + (number > 0))]
+                last = stream.last
+            web.kill()
+    with Web(folder) as web:
+        world.desk = Desk(web)
+        with world.stream(last=last) as stream:
+            received += [commit for commit, _ in stream.handles(1)]
+    assert received == commits
