@@ -175,12 +175,23 @@ def test_a_stream_begins_now_and_resumes_where_it_was(world):
 
 
 def test_a_stream_that_has_seen_nothing_can_resume_too(world):
-    """Its first id is where it begins."""
-    with world.stream() as stream:
-        wait_until(lambda: stream._response.readline() and stream._response.readline(), "an id")
-        with world.stream(last=world.head()) as other:
-            commit = world.write("Note/quiet")
-            assert other.handles(1) == [(commit, ["Note/quiet"])]
+    """Its first id is where it begins, also if there is something to send at once."""
+    start = world.head()
+    assert first_id(world) == start
+    world.write("Note/quiet")
+    assert first_id(world, since=start) == start
+    assert first_id(world, since="0") == "0"
+    with world.stream(since="") as stream:
+        assert stream.next()[1]["position"] is None
+
+
+def first_id(world, **query):
+    """The id with which a stream begins, before any event."""
+    with world.stream(**query) as stream:
+        lines = [stream._response.readline().decode() for _ in range(3)]
+    assert lines[0].startswith("retry: ")
+    assert lines[2] == "\n"
+    return lines[1].removeprefix("id: ").strip()
 
 
 def test_an_event_says_who_did_what_when_and_why(world):
