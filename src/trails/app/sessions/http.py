@@ -1,4 +1,4 @@
-"""An asynchronous HTTP client for a Trails server, with the errors of ``connection``.
+"""What HTTP clients of a Trails server share, and an asynchronous one.
 
 Redirects are not followed: the token must not go to another server. An answer may take as long as
 its work, so that only connecting has a deadline; the system notices a peer that is gone.
@@ -16,9 +16,8 @@ from trails.errors import UnreachableError
 from trails.model.actors import Secret
 
 _CONNECT_SECONDS: Final = 10.0
-_KEPT: Final = 16
-"""Idle connections that are kept for the next requests."""
-_PROBES: Final = [
+LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+PROBES: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -31,16 +30,14 @@ _PROBES: Final = [
 
 def open_http(address: ServerAddress, token: Secret | None) -> httpx2.AsyncClient:
     """Return a client whose paths are below the address."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT)
     return httpx2.AsyncClient(
         base_url=url_of(address),
         headers={} if token is None else {"Authorization": f"Bearer {token.reveal()}"},
         timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-        limits=limits,
         transport=httpx2.AsyncHTTPTransport(
             verify=address.tls,  # loading certificates takes 40 ms, which plain HTTP does not need
-            limits=limits,
-            socket_options=_PROBES,
+            limits=LIMITS,
+            socket_options=PROBES,
         ),
     )
 

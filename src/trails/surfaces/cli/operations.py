@@ -44,6 +44,7 @@ from trails.model.upkeep import (
     Recovery,
     Report,
     RestoreRequest,
+    WebhookStatus,
 )
 from trails.model.writes import LoadRequest
 
@@ -73,6 +74,8 @@ class Listing(msgspec.Struct, frozen=True):
     limit: int | None = None
     offset: int | None = None
     cursor: str | None = None
+    fields: tuple[str, ...] = ()
+    """The fields to show; none: only the label."""
 
 
 class InstanceItem(msgspec.Struct, frozen=True):
@@ -80,6 +83,8 @@ class InstanceItem(msgspec.Struct, frozen=True):
 
     iri: str
     label: str
+    values: dict[str, object] | msgspec.UnsetType = msgspec.UNSET
+    """Those of the fields that were asked for."""
 
 
 class InstancePage(msgspec.Struct, frozen=True):
@@ -87,6 +92,15 @@ class InstancePage(msgspec.Struct, frozen=True):
 
     instances: tuple[InstanceItem, ...]
     next: str | None = None
+
+
+class RecordName(msgspec.Struct, frozen=True):
+    """A record as somebody typed it."""
+
+    type: str
+    id: str
+    """The id, or a reference of that type."""
+    view: ReadState
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -165,8 +179,10 @@ class Session(Protocol):
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """A page of a type's instances."""
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> Mapping[str, object]:
-        """One instance, as JSON-LD."""
+    def instance(
+        self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool
+    ) -> Mapping[str, object]:
+        """One instance, as JSON-LD or as plain values; some of its fields, or all."""
 
     def queries(self) -> Sequence[StoredQueryInfo]:
         """The stored queries, by name."""
@@ -293,6 +309,14 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
 
         Without ``declared`` the project's own code is not run.
         """
+
+    def webhooks(self, folder: Path, graph: str | None, progress: Progress) -> list[WebhookStatus]:
+        """The webhooks of every graph, or of the named one."""
+
+    def resume_webhook(
+        self, folder: Path, graph: str | None, name: str, since: str | None, progress: Progress
+    ) -> WebhookStatus:
+        """Enable a webhook again, from its position or from another commit."""
 
     def cleanup(
         self, folder: Path, graph: str | None, progress: Progress, *, keep: int, dry_run: bool
