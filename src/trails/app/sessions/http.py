@@ -6,7 +6,9 @@ its work, so that only connecting has a deadline; the system notices a peer that
 
 from __future__ import annotations
 
+import os
 import socket
+from ssl import SSLError
 from typing import Final
 
 import httpx2
@@ -47,9 +49,23 @@ def is_unsent(error: httpx2.TransportError) -> bool:
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
 
 
+def _reason(error: BaseException | None) -> str:
+    """The system's own words, below those of the libraries."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and error.strerror and not isinstance(error, SSLError):
+            # The loop writes its own text for the number of a connection that failed.
+            number = error.errno or 0
+            return os.strerror(number) if number > 0 else error.strerror
+        else:
+            error = error.__cause__ or error.__context__
+    return ""
+
+
 def unreachable(error: httpx2.TransportError, address: ServerAddress) -> UnreachableError:
     """Explain why there is no answer."""
-    what = str(error) or type(error).__name__
+    what = _reason(error) or str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in what:
         return UnreachableError(
             f"{address.name} has a certificate that this machine does not trust; set SSL_CERT_FILE "

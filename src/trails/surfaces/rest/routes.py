@@ -40,6 +40,7 @@ from trails.surfaces.rest.backend import (
     next_cursor,
     write_uri,
 )
+from trails.surfaces.rest.batches import batch
 from trails.surfaces.rest.bodies import (
     media_type,
     read_object,
@@ -393,6 +394,7 @@ def build_routes(
         at("/stats", get=read_stats),
         at("/doctor", get=read_doctor),
         at("/invoke/{name}", post=invoke),
+        at("/batch", post=batch),
         at("/admin/{op}", post=administer),
         at("/load", post=load),
         at("/export", get=export, **declared.pop("export")),
