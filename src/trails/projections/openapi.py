@@ -71,6 +71,8 @@ class ApiRoute(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The schema of its arguments, an object: those in the path, the query string and the body."""
     sends: tuple[str, ...] = ()
     """Media types of a body that is not JSON arguments; all arguments are in the query string."""
+    texts: tuple[str, ...] = ()
+    """Media types of a body that is one argument as a text; the others are in the query string."""
     headers: tuple[str, ...] = ()
     result: ResultType | Document | None = None
     """What a successful response has, if it is JSON."""
@@ -242,7 +244,7 @@ def _headers(route: ApiRoute) -> Iterator[Document]:
 
 def _body(route: ApiRoute) -> Document | None:
     if route.sends:
-        file: Document = {"schema": {}}
+        file: Document = {"schema": {"type": "string", "format": "binary"}}
         return {"required": True, "content": dict.fromkeys(route.sends, file)}
     if not _has_json_body(route):
         return None
@@ -250,7 +252,11 @@ def _body(route: ApiRoute) -> Document | None:
     schema: Document = {
         **route.arguments,
         "type": "object",
-        "properties": {k: each for k, each in _properties(route).items() if k not in path},
+        "properties": {
+            name: _without_empty_default(each)
+            for name, each in _properties(route).items()
+            if name not in path
+        },
     }
     needed = sorted(_required(route) - path)
     schema.pop("required", None)
@@ -260,7 +266,15 @@ def _body(route: ApiRoute) -> Document | None:
     example = example_of(schema)
     if example is not None:
         content["example"] = example
-    return {"required": bool(needed), "content": {JSON: content}}
+    texts: Document = {media: {"schema": _TEXT} for media in route.texts}
+    return {"required": bool(needed), "content": {JSON: content, **texts}}
+
+
+def _without_empty_default(schema: Document) -> Document:
+    """A schema as generators of clients accept it: they have no empty object as a default."""
+    if schema.get("default") == {}:
+        return {name: value for name, value in schema.items() if name != "default"}
+    return schema
 
 
 # --- responses ---------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _CARDS: Final = LRUCache[tuple[object, ...], bytes](64)
 async def card(call: RestCall) -> Response:
     """The Thing Description of a graph, as far as the caller sees it."""
     found, request = call.backend.card(call.actor), call.request
-    base, security = f"{_origin(request)}/graphs/{call.part('graph')}/", _security(request)
+    base, security = f"{origin_of(request)}/graphs/{call.part('graph')}/", security_of(request)
     key = found.iri, found.registry, found.schema.digest, found.graph, base, security
     body = _CARDS.get(key, lambda: _encode(found, base, security))
     return Response(body, headers={REGISTRY: found.registry}, media_type=MEDIA_TYPE)
@@ -49,17 +49,18 @@ def directory(graphs: Graphs, lists: Lists) -> Callable[[Request], Awaitable[Res
             for name, graph in graphs.items()
             if not isinstance(graph, Failure) and (lists(actor) or graph.card(actor).schema.types)
         ]
-        body = project_directory(shown, f"{_origin(request)}/", _security(request))
+        body = project_directory(shown, f"{origin_of(request)}/", security_of(request))
         return Response(msgspec.json.encode(body), media_type=MEDIA_TYPE)
 
     return answer
 
 
-def _origin(request: Request) -> str:
+def origin_of(request: Request) -> str:
     """Where the caller reached this server; the front has checked the host."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
-def _security(request: Request) -> Security:
+def security_of(request: Request) -> Security:
+    """How this server recognises its callers."""
     found = request.scope.get(SECURITY_KEY)
     return found if isinstance(found, Security) else _OPEN
