@@ -282,7 +282,7 @@ def test_doctor_reports_what_would_be_quarantined(folder, breakage, finding):
     code, findings = doctor(folder)
     assert code == 1
     problems = {
-        subject: [each["name"] for each in found if each["status"] == "problem"]
+        subject: [each["name"] for each in found if each["severity"] == "problem"]
         for subject, found in findings.items()
     }
     assert problems.pop("Graph bad") == [finding]
@@ -300,7 +300,7 @@ def test_doctor_lists_every_mistake_of_every_query(folder):
         },
     )
     _, findings = doctor(folder)
-    told = [each["detail"] for each in findings["Graph bad"] if each["status"] == "problem"]
+    told = [each["detail"] for each in findings["Graph bad"] if each["severity"] == "problem"]
     assert len(told) == 4
     assert all(each.startswith("bad_queries/") for each in told)
 

@@ -20,6 +20,7 @@ from trails.app.local import LocalOperations
 from trails.app.settings import Settings
 from trails.model.names import portable_name
 from trails.model.results import Failure, FailureKind
+from trails.model.upkeep import FINDINGS
 from trails.projections.problems import PROBLEMS
 from trails.projections.resources import project_resources
 from trails.request.builtins import BUILTINS, BY_NAME
@@ -291,4 +292,14 @@ def default_of(parameter):
     return f" Default: `{default}`."
 
 
-PARTS = {each.__name__: each for each in (tools, resources, failures, problems, settings, commands)}
+def findings():
+    """Every code of a finding, by what is checked."""
+    yield from ("| code | check | severity | meaning |", "|---|---|---|---|")
+    for code, known in FINDINGS.items():
+        yield f"| `{code}` | {known.name} | {known.severity} | {cell(known.meaning)} |"
+
+
+PARTS = {
+    each.__name__: each
+    for each in (tools, resources, failures, problems, settings, commands, findings)
+}

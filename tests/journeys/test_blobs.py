@@ -80,7 +80,7 @@ def blobs_of(folder: Path) -> Path:
 
 def findings(app: App) -> dict[str, str]:
     """What verify says of each part."""
-    return {each.name: each.status for each in verify(app.graph(), lambda _: None)}
+    return {each.name: each.severity for each in verify(app.graph(), lambda _: None)}
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -221,8 +221,10 @@ def test_cleanup_archives_what_the_settings_say_and_frees_disk(tmp_path):
             "archived in 1 file" in {e.name: e for e in examine(graph, None)}["activities"].detail
         )
         shutil.rmtree(graph.folder / "activities")
-        assert {e.name: e for e in verify(graph, lambda _: None)}["activities"].status == "problem"
-        assert {e.name: e for e in examine(graph, None)}["activities"].status == "problem"
+        assert {e.name: e for e in verify(graph, lambda _: None)}[
+            "activities"
+        ].severity == "problem"
+        assert {e.name: e for e in examine(graph, None)}["activities"].severity == "problem"
 
 
 def test_a_server_archives_by_itself_and_says_so(tmp_path, monkeypatch):

@@ -185,7 +185,7 @@ def test_a_field_is_one_value_that_never_changes_in_place(tmp_path: Path):
         found = ctx.kg.sparql("ASK { ?x :data $v }", v=Json({**value, "a": 1}))
         assert found.truth
         assert app.call(ctx, "doc.put", {"key": "n", "data": {"a": [1]}}) == [1]
-        assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+        assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
 
 
 RDF_JSON = "http://www.w3.org/1999/02/22-rdf-syntax-ns#JSON"

@@ -10,7 +10,7 @@ from trails import App, Context, capability
 from trails.app.kernels import kernel_of
 from trails.model.actors import LOCAL
 from trails.model.results import Success
-from trails.projections.tools import examine_tools
+from trails.projections.examine import examine_tools
 
 LONG = "research." + "_".join(["word"] * 12)
 
@@ -36,7 +36,7 @@ def mail(ctx: Context, api_key: str, tokens_most: int) -> str:
 def advice(*capabilities):
     """What doctor says of some capabilities."""
     with App(capabilities=capabilities) as app:
-        return [(each.name, each.status, each.detail) for each in examine_tools(app.registry())]
+        return [(each.name, each.severity, each.detail) for each in examine_tools(app.registry())]
 
 
 @pytest.mark.req("G19")

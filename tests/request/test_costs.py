@@ -7,8 +7,8 @@ import time
 import pytest
 
 from trails import App, Context, Node, capability, meta_capability, node_type, predicate
+from trails.app.doctor import examine_project, examine_served
 from trails.app.kernels import kernel_of
-from trails.app.upkeep import examine_project, examine_served
 from trails.engine.graph.activities import CallRecord
 from trails.engine.session.results import fold_costs
 from trails.errors import CapabilityError, DeclarationError
@@ -155,12 +155,12 @@ def test_the_doctor_tells_which_estimates_mislead(app):
     for _ in range(5):
         call(app, "notes.quick")
     (fine,) = [each for each in examine_served(app, "main").findings if each.name == "costs"]
-    assert (fine.status, fine.detail) == ("ok", "1 estimate agrees with what calls took")
+    assert (fine.severity, fine.detail) == ("ok", "1 estimate agrees with what calls took")
     for number in range(5):
         call(app, "notes.write", {"key": f"k{number}"})
     report = examine_served(app, "main")
     found = [each for each in report.findings if each.name == "costs"]
-    assert [each.status for each in found] == ["note", "note"]
+    assert [each.severity for each in found] == ["note", "note"]
     assert found[0].detail.startswith("notes.write is estimated at 0.0001 seconds, but 5 calls")
     assert found[0].fix.startswith("declare cost={'seconds': ")
     assert found[1].fix == "declare cost={'bytes': 15}"

@@ -12,10 +12,10 @@ from tests.worlds.surfaces import MODERN, ask_app, headers_of, message_of
 
 from trails import App
 from trails.app.access import access_of
+from trails.app.doctor import examine_served
 from trails.app.kernels import kernel_of
 from trails.app.serve.http.front import HttpInterface
 from trails.app.serve.http.hosts import HostPolicy
-from trails.app.upkeep import examine_served
 from trails.engine.graph import activities as refusals
 from trails.engine.graph.activities import (
     NAMES,

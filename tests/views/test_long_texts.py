@@ -131,7 +131,7 @@ def test_a_text_of_any_length_is_read_as_it_was_written(app: App, length: int) -
     assert (doc.text, doc.more, doc.size) == (text, OTHER, 2)
     assert Doc.objects(ctx).where(text=text).count() == 1
     assert Doc.objects(ctx).where(text__startswith=text[:70_000]).count() == 1
-    assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+    assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
 
 
 def test_equal_texts_are_stored_once_and_go_with_the_last_that_has_them(app: App) -> None:
@@ -154,7 +154,7 @@ def test_equal_texts_are_stored_once_and_go_with_the_last_that_has_them(app: App
     app.versions().delete_branch("side", force=True)
     cleanup(app.graph(), keep=0)
     assert (rows(app, "texts"), rows(app, "chunks")) == (0, 0)
-    assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+    assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
     assert Doc.get(app.context(snapshot=before), "a").text == LONG
 
 
@@ -179,7 +179,7 @@ def test_a_merge_reads_and_writes_long_texts(app: App) -> None:
     theirs.save(side)
     found = app.versions().merge(MergeRequest("side"))
     assert [each.field for each in found.conflicts] == ["text"]
-    assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+    assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
 
 
 def test_a_refused_write_leaves_no_text_behind(app: App) -> None:
@@ -255,7 +255,7 @@ def test_damage_is_found_and_repaired(how: str, tmp_path: Path) -> None:
         assert nodes.file.damaged
     with open_app(tmp_path) as app:
         assert Doc.get(app.context(), "k").text == LONG
-        assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+        assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
 
 
 def test_a_file_of_the_format_before_is_used(
@@ -275,7 +275,7 @@ def test_a_file_of_the_format_before_is_used(
     with open_app(tmp_path) as app:
         nodes = app.graph().main.nodes
         assert part(nodes, "text", 5, 500) == LONG[5:500]
-        assert {each.status for each in verify(app.graph(), lambda _: None)} == {"ok"}
+        assert {each.severity for each in verify(app.graph(), lambda _: None)} == {"ok"}
         doc = Doc.get(app.context(), "k")
         doc.size = 1
         doc.save(app.context())

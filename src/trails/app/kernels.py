@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from trails import __version__
 from trails.app.app import App
+from trails.app.doctor import examine_served
 from trails.app.settings import LogSettings
 from trails.app.telemetry.logs import log_call
-from trails.app.upkeep import examine_served
 from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import Graph, everybody
 from trails.errors import TrailsError

@@ -142,7 +142,10 @@ def declared_registry(folder: Path, settings: Settings, graph: str) -> Registry:
     given = settings.graphs[graph]
     found = discover(load_module(folder, given.app, graph))
     registry = RegistryCell(collect(META).capabilities).register(
-        types=found.types, shapes=found.shapes, capabilities=found.capabilities
+        types=found.types,
+        shapes=found.shapes,
+        capabilities=found.capabilities,
+        rules=found.rules,
     )
     queries = read_queries(
         queries_folder(folder, given.queries, graph),

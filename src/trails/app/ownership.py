@@ -37,7 +37,7 @@ from trails.engine.upkeep.backups import GRAPHS, finish_replacement
 from trails.errors import LockedError, StorageError
 from trails.files import make_private, open_to_others, private_folder
 from trails.model.actors import Secret
-from trails.model.upkeep import Finding
+from trails.model.upkeep import Finding, flag, passed
 
 _PATIENCE: Final = 0.5
 """Seconds to wait for a folder that another process owns."""
@@ -154,7 +154,7 @@ def describe_missing_locks(path: Path, error: OSError) -> StorageError:
 def describe_lock(data: Path) -> LockedError:
     """Explain why a folder can't be opened here, and what to do.
 
-    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unreachable`` if waiting
+    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unfound`` if waiting
     does not help.
     """
     owner = read_owner(data)
@@ -198,7 +198,7 @@ def describe_lock(data: Path) -> LockedError:
             "temporary folder (a container, or systemd's PrivateTmp); set XDG_RUNTIME_DIR to a "
             "folder that both processes see, or send commands to its address with --server URL",
             pid=owner.pid,
-            reason="unreachable",
+            reason="unfound",
         )
     return LockedError(
         f"this project is open in another process (pid {owner.pid}), which serves it: use "
@@ -223,12 +223,11 @@ def examine_permissions(data: Path) -> Finding:
     """Check whether other users can access anything in the folder."""
     found = list(open_to_others(data))
     if not found:
-        return Finding("permissions", "ok", f"only this user can enter {data}")
+        return passed("permissions", f"only this user can enter {data}")
     shown = ", ".join(str(each) for each in found[:_SHOWN])
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return Finding(
-        "permissions",
-        "problem",
+    return flag(
+        "permissions_open",
         f"other users of this machine can reach {shown}{more}",
         f"run 'chmod -R go= {data}' as the user that owns the files",
     )

@@ -1,4 +1,4 @@
-"""Maintenance and ``doctor`` of a whole project, here or in the process that serves the folder.
+"""Maintenance of a whole project, here or in the process that serves the folder.
 
 Each operation has a name, an argument type, a result type and a function on an app. The
 process that owns the folder calls the function; otherwise the command line sends it to the
@@ -8,19 +8,16 @@ owner by name. Backups of a project are a folder with a set of backups for each 
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from trails.app.app import App
-from trails.app.ownership import examine_permissions
+from trails.app.doctor import examine_project, examine_serving
 from trails.app.settings import DATA_FOLDER, choose_graph
 from trails.engine.graph.graph import Graph, now
-from trails.engine.session.results import examine_costs
 from trails.engine.upkeep.backups import (
     GRAPHS,
     MANIFEST,
@@ -33,189 +30,18 @@ from trails.engine.upkeep.backups import (
     read_parts,
     rebuild,
 )
-from trails.engine.upkeep.doctor import examine, examine_machine
 from trails.engine.upkeep.maintenance import cleanup, optimize, remove_files
 from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import (
-    CorruptionError,
     NotFoundError,
     QueryError,
     StorageError,
     StorageFullError,
-    TrailsError,
     UnwritableError,
 )
 from trails.files import make_folder, sync_folder
-from trails.identity.tokens import TokenFile
 from trails.log.storage import storage_errors
-from trails.model.texts import count
-from trails.model.types import Schema
-from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest
-from trails.projections.tools import examine_tools
-from trails.registry.registry import Registry, with_queries
-
-_MODES: Final = {
-    "open": "none, and no tokens: every user of this machine can do everything",
-    "read only": "none: every token can read",
-    "policies": "they decide",
-}
-
-
-def examine_project(app: App) -> list[Report]:
-    """Run all checks of ``trails doctor``."""
-    title = f"Project {app.settings.project.name}"
-    first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
-    reports = [
-        Report("This machine", (*examine_machine(), _sandbox(app, first))),
-        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
-    ]
-    for name in app.settings.graphs:
-        declared, findings = _declarations(app, name)
-        examined = examine(app.graph(name), declared)
-        reports.append(Report(f"Graph {name}", (*findings, *examined)))
-    return reports
-
-
-def examine_serving(app: App) -> list[Report]:
-    """Run the checks while the project is served; declarations are those read at its start."""
-    title = f"Project {app.settings.project.name}"
-    served = [each for each in app.settings.graphs if each not in app.quarantined]
-    sandbox = [_sandbox(app, served[0])] if served else []
-    reports = [
-        Report("This machine", (*examine_machine(), *sandbox)),
-        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
-    ]
-    for name in app.settings.graphs:
-        reason = app.quarantined.get(name)
-        if reason is None:
-            findings = _examine_graph(app, name)
-        else:
-            fix = "fix that and restart the server"
-            problem = Finding("declarations", "problem", reason.message, fix)
-            findings = (problem, *examine(app.stored_graph(name), None))
-        reports.append(Report(f"Graph {name}", findings))
-    return reports
-
-
-def examine_served(app: App, graph: str) -> Report:
-    """Examine one graph while it is served: its tools, its sandbox and its data."""
-    common = (_settings(app), _tokens(app), *_permissions(app), _sandbox(app, graph))
-    return Report(f"Graph {graph}", (*common, *_examine_graph(app, graph)))
-
-
-def _settings(app: App) -> Finding:
-    return Finding("settings", "ok", f"env is {app.settings.project.env}")
-
-
-def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
-    registry = app.registry(graph)
-    detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
-    return (
-        Finding("declarations", "ok", detail),
-        Finding("policies", "ok", _MODES[app.policies.judge(graph).mode]),
-        *examine_tools(registry),
-        *examine_costs(app.graph(graph), registry),
-        *examine(app.graph(graph), registry.schema),
-    )
-
-
-def _permissions(app: App) -> list[Finding]:
-    return [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
-
-
-def _policies(app: App, graph: str) -> list[Finding]:
-    """Examine the policies of a graph; report each mistake."""
-    if app.folder is None:
-        return []
-    # Cedar is slow to import, and a server examines its graphs without it.
-    from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
-
-    try:
-        check = PolicyInspector(app.folder).check_one(graph)
-    except TrailsError:
-        return []  # broken declarations were already reported
-    if check.problems:
-        fix = "fix it; until then the graph is not served"
-        return [Finding("policies", "problem", str(each), fix) for each in check.problems]
-    counted = f": {check.permits} permit and {check.forbids} forbid" if check.files else ""
-    notes = [Finding("policies", "note", each) for each in check.notes]
-    return [Finding("policies", "ok", _MODES[check.mode] + counted), *notes]
-
-
-def _tokens(app: App) -> Finding:
-    """Report the number of tokens, and whether they work."""
-    if app.folder is None:
-        return Finding("tokens", "ok", "none: nothing is stored")
-    try:
-        found = TokenFile(app.folder / DATA_FOLDER).list()
-    except CorruptionError as error:
-        return Finding("tokens", "problem", error.message, "until then every request is refused")
-    if not found:
-        return Finding("tokens", "ok", "none were ever created")
-    now = datetime.now(UTC)
-    states = Counter(each.state(now) for each in found)
-    detail = ", ".join(f"{count} {state}" for state, count in states.items())
-    if states["valid"]:
-        return Finding("tokens", "ok", detail)
-    return Finding("tokens", "note", f"{detail}: none is valid", "create one: trails token new")
-
-
-def _sandbox(app: App, graph: str) -> Finding:
-    """Report how untrusted text is confined on a graph, or why it is not."""
-    try:
-        held = app.untrusted(graph).sandbox.confinement
-    except TrailsError as error:
-        fix = "until that works, untrusted queries and RDF files are refused"
-        return Finding("sandbox", "problem", error.message, fix)
-    if held.complete:
-        detail = (
-            f"untrusted queries and files are confined: Landlock {held.landlock}, seccomp, "
-            f"uid {held.uid}, {held.memory >> 20:,} MiB"
-        )
-        return Finding("sandbox", "ok", detail)
-    if app.settings.sandbox.allow_unconfined:
-        detail = f"not confined, as [sandbox] allow_unconfined permits: {held.missing}"
-        return Finding("sandbox", "note", detail)
-    return Finding(
-        "sandbox",
-        "note",
-        f"untrusted queries and RDF files are refused: {held.missing}",
-        "use Linux with Landlock and seccomp, or set [sandbox] allow_unconfined = true",
-    )
-
-
-def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
-    """Report the declared schema, and what would quarantine the graph."""
-    try:
-        registry = app.declared(graph, queries=False)
-    except TrailsError as error:
-        return None, [Finding("declarations", "problem", error.message, "fix the module")]
-    capabilities = count(len(registry.capabilities), "capability", "capabilities")
-    detail = f"{count(len(registry.types), 'type')}, {capabilities}"
-    return registry.schema, [
-        Finding("declarations", "ok", detail),
-        *_queries(app, graph, registry),
-        *_policies(app, graph),
-    ]
-
-
-def _queries(app: App, graph: str, registry: Registry) -> list[Finding]:
-    """Report the stored queries, with each mistake, and the resulting tools."""
-    try:
-        found = app.stored_queries(graph, registry.schema)
-        joined = with_queries(registry, found)
-    except TrailsError as error:
-        problems = error.data.get("problems")
-        shown = problems if isinstance(problems, list) else [error.message]
-        fix = "fix it; until then the graph is not served"
-        return [Finding("queries", "problem", each, fix) for each in shown]
-    mutations = sum(query.mutation for query in found)
-    return [
-        Finding("queries", "ok", f"{len(found)} stored, {mutations} of them change data"),
-        *examine_tools(joined),
-        *examine_costs(app.graph(graph), joined),
-    ]
-
+from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest, flag
 
 Progress = Callable[[str], None]
 
@@ -402,7 +228,7 @@ def _verify_graph(app: App, name: str, report: Progress, *, repair: bool) -> tup
     try:
         graph = app.stored_graph(name)
     except StorageError as error:
-        return (Finding("graph", "problem", error.message),)
+        return (flag("graph_unreadable", error.message),)
     return verify_and_repair(graph, report) if repair else tuple(verify(graph, report))
 
 

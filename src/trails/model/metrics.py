@@ -27,8 +27,10 @@ UNKNOWN_TOOL: Final = ""
 """The name under which calls of unknown tools are counted: names can be invented."""
 UNKNOWN_OUTCOME: Final = "unknown"
 """Their outcome."""
-_MOST: Final = 20_000
-"""Rows of a graph; more would be a mistake, and are counted together."""
+_MOST: Final = 5_000
+"""Rows of a graph; more would be a mistake of an application, and are counted together."""
+_OTHER: Final = "other"
+"""Their outcome."""
 
 
 class CallCount(msgspec.Struct, frozen=True):
@@ -70,7 +72,9 @@ class CallCounter:
         row[_TOTAL] += nanoseconds
 
     def _begin(self, tool: str, surface: str, outcome: str) -> list[int]:
-        if outcome == UNKNOWN_OUTCOME or len(self._rows) >= _MOST:
+        if len(self._rows) >= _MOST:
+            tool, outcome = UNKNOWN_TOOL, _OTHER
+        elif outcome == UNKNOWN_OUTCOME:
             tool = UNKNOWN_TOOL
         return self._rows.setdefault((tool, surface, outcome), [0] * (_TOTAL + 1))
 
@@ -156,11 +160,15 @@ class ServerMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_up(graphs: Sequence[GraphMetrics]) -> GraphMetrics:
-    """All graphs as one, without the names of graphs and tools."""
+    """All graphs as one, without the names of graphs and tools.
+
+    Calls have succeeded or failed: a caller could see by its own which tools exist but are denied.
+    """
     rows: dict[tuple[str, str], list[CallCount]] = {}
     for graph in graphs:
         for each in graph.calls:
-            rows.setdefault((each.surface, each.outcome), []).append(each)
+            outcome = "ok" if each.outcome == "ok" else "failed"
+            rows.setdefault((each.surface, outcome), []).append(each)
     calls = tuple(
         CallCount(
             UNKNOWN_TOOL,

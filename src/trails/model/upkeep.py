@@ -1,4 +1,8 @@
-"""Results of maintenance: cleanup, compaction, backups, checks, and MCP client configuration."""
+"""Results of maintenance: cleanup, compaction, backups, MCP client configuration, and checks.
+
+A finding of a check that is not ``ok`` has a code of ``FINDINGS``, which says once how severe it is
+and what it means. ``doctor`` and ``verify`` make findings, every surface prints them.
+"""
 
 from __future__ import annotations
 
@@ -111,30 +115,6 @@ class RestoreRequest(msgspec.Struct, frozen=True):
     """A commit, a log position or a time; None: the last backup."""
 
 
-Status = Literal["ok", "note", "problem"]
-
-
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One checked item: its state and, if something is wrong, what to do."""
-
-    name: str
-    status: Status
-    detail: str
-    fix: str = ""
-
-
-class Report(msgspec.Struct, frozen=True):
-    """All findings of one check."""
-
-    subject: str
-    findings: tuple[Finding, ...]
-
-    @property
-    def healthy(self) -> bool:
-        """Whether there is no problem."""
-        return all(finding.status != "problem" for finding in self.findings)
-
-
 Scope = Literal["user", "project"]
 Outcome = Literal["installed", "replaced", "present", "removed", "absent", "shown"]
 
@@ -181,3 +161,129 @@ class Installation(msgspec.Struct, frozen=True):
     """How to make the client reload its configuration."""
     lacks: str = ""
     """What to add to the entry by hand, because other users can read the file."""
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+Severity = Literal["ok", "note", "problem"]
+"""``problem``: something does not work, and a check fails. ``note``: worth knowing."""
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One checked item: its state and, if something is wrong, what to do."""
+
+    name: str
+    """What was checked."""
+    severity: Severity
+    detail: str
+    fix: str = ""
+    code: str = ""
+    """Stable; empty where nothing is wrong."""
+    where: str = ""
+    """The file, capability, query, view or type that it is about."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """All findings of one check."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no problem."""
+        return all(finding.severity != "problem" for finding in self.findings)
+
+
+class FindingCode(msgspec.Struct, frozen=True):
+    """What a code stands for."""
+
+    name: str
+    """What is checked."""
+    severity: Severity
+    meaning: str
+
+
+def _note(name: str, meaning: str) -> FindingCode:
+    return FindingCode(name, "note", meaning)
+
+
+def _problem(name: str, meaning: str) -> FindingCode:
+    return FindingCode(name, "problem", meaning)
+
+
+FINDINGS: Final[dict[str, FindingCode]] = {
+    # --- machine and project
+    "sandbox_failed": _problem("sandbox", "The sandbox for untrusted text does not start."),
+    "sandbox_missing": _note("sandbox", "This machine can't confine untrusted text."),
+    "sandbox_open": _note("sandbox", "Untrusted text runs unconfined, as a setting permits."),
+    "permissions_open": _problem("permissions", "Other users can reach files of the project."),
+    "tokens_unreadable": _problem("tokens", "The file of tokens is damaged."),
+    "tokens_expired": _note("tokens", "No token is valid."),
+    "environment_unknown": _note("environment", "A variable TRAILS_… that nothing reads is set."),
+    "client_entry_edited": _note(
+        "clients", "An MCP client's entry for this project is not what 'mcp install' writes."
+    ),
+    "client_unreadable": _note("clients", "The configuration of an MCP client can't be read."),
+    "graph_unreadable": _problem("graph", "A graph can't be opened."),
+    # --- declarations
+    "declarations_broken": _problem("declarations", "The project's module can't be loaded."),
+    "declarations_changed": _note(
+        "declarations", "The server runs other declarations than the files have now."
+    ),
+    "query_broken": _problem("queries", "A stored query can't be parsed or checked."),
+    "policy_broken": _problem("policies", "A policy can't be parsed or checked."),
+    "policy_advice": _note("policies", "A policy matches nothing, or has no effect."),
+    "tool_name_long": _note("tool names", "Common clients refuse the name of a tool."),
+    "tool_name_dotted": _note("tool names", "Some clients refuse the name of a tool."),
+    "argument_secret": _note("secrets", "A capability asks a model for a secret."),
+    "cost_off": _note("costs", "An estimated cost is not what calls take."),
+    "shape_unused": _note("declarations", "No capability or other shape uses a shape."),
+    "rule_unused": _note("declarations", "No capability is judged by a policy rule."),
+    "declaration_shadowed": _note(
+        "declarations", "A later definition of the same name replaces a declaration."
+    ),
+    "deprecates_unknown": _note("declarations", "A capability deprecates what does not exist."),
+    "deprecated_tool": _note("declarations", "A capability is deprecated by another."),
+    # --- projections
+    "projection_diverges": _problem(
+        "projections", "A surface says something else of a callable than its declaration."
+    ),
+    "projection_edited": _problem("projections", "A stored document was edited by hand."),
+    "projection_outdated": _note("projections", "A stored document is of other declarations."),
+    "projection_unknown": _problem("projections", "A stored document is of no known kind."),
+    "registry_mixed": _problem("projections", "Surfaces are of different registries."),
+    # --- data
+    "types_pending": _problem("types", "Declared and stored types differ."),
+    "types_new": _note("types", "Declared types are not stored yet."),
+    "types_stored_only": _note("types", "No types are declared here; stored ones are used."),
+    "type_undeclared": _problem("types", "There are instances of a type that is not declared."),
+    "view_behind": _problem("views", "A view has not reached the head of the log."),
+    "log_behind": _problem("log", "The log has lost commits."),
+    "log_unwritable": _problem("log", "The log can't be written."),
+    "log_read_only": _note("log", "The project is opened to be read only."),
+    "digest_wrong": _problem("commit chain", "The digest of a commit is wrong."),
+    "disk_low": _problem("disk", "Little disk space is left."),
+    "archives_missing": _problem("activities", "An archive of activities is missing."),
+    "refusals": _note("refusals", "An actor was refused many calls."),
+    # --- verify
+    "log_damaged": _problem("log file", "The file of the log is damaged."),
+    "commits_lost": _problem("lost commits", "The log has lost commits."),
+    "view_differs": _problem("views", "A view differs from a fresh fold of the log."),
+    "rules_broken": _problem("rules", "Stored data breaks a rule of its types."),
+    "archives_damaged": _problem("activities", "An archive of activities is damaged."),
+    "blobs_damaged": _problem("blobs", "A blob is missing or changed."),
+    "repair_failed": _problem("repair", "Views can't be rebuilt."),
+}
+"""Every code, by what is checked."""
+
+
+def passed(name: str, detail: str) -> Finding:
+    """A check that found nothing wrong."""
+    return Finding(name, "ok", detail)
+
+
+def flag(code: str, detail: str, fix: str = "", *, where: str = "", name: str = "") -> Finding:
+    """What a check found; ``name`` replaces that of the code where there are several of a kind."""
+    known = FINDINGS[code]
+    return Finding(name or known.name, known.severity, detail, fix, code, where)

@@ -42,6 +42,17 @@ def project_schema(schema: Schema, names: Names) -> Document:
     }
 
 
+def project_schema_definitions(schema: Schema, names: Names) -> Document:
+    """All types as one JSON Schema, with a definition for each."""
+    declared = _Stored(schema)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": names.vocabulary.rstrip("#"),
+        "$comment": f"The types of this graph; their digest is {schema.digest}.",
+        "$defs": {each.name: project_type(each, declared) for each in schema.types},
+    }
+
+
 def _project(descriptor: TypeDescriptor, declared: _Stored, names: Names) -> Document:
     document: Document = {
         "type": descriptor.name,

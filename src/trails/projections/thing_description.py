@@ -87,7 +87,7 @@ def project_card(card: Card, base: str, security: Security) -> Document:
         "version": {"instance": card.registry, "model": card.version},
         "base": base,
         "trails:registry": card.registry,
-        "actions": {each.tool.name: _action(each) for each in card.actions},
+        "actions": {each.tool.name: project_action(each) for each in card.actions},
         "properties": dict(_properties(card.schema.types)),
         "events": {each.name: _event(each) for each in card.schema.types},
         "links": [
@@ -124,7 +124,8 @@ def _head(title: str, identifier: str, security: Security) -> Document:
 # --- what can be called ------------------------------------------------------------------
 
 
-def _action(action: CardAction) -> Document:
+def project_action(action: CardAction) -> Document:
+    """An action of a card."""
     tool = action.tool
     return {
         "title": tool.title,

@@ -1,4 +1,4 @@
-"""Project capabilities and stored queries into tools, and check their names for MCP clients.
+"""Project capabilities and stored queries into tools.
 
 Pure: knows nothing of actors or of how a call is made. A stored query takes its parameters in
 ``params``, beside the control arguments.
@@ -6,14 +6,12 @@ Pure: knows nothing of actors or of how a call is made. A stored query takes its
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from trails.model.capabilities import Capability, Hints, StoredQuery, Tool
-from trails.model.names import portable_name
 from trails.model.results import LEAST_CHARS, MOST_CHARS
 from trails.model.types import (
     ANY,
@@ -25,7 +23,6 @@ from trails.model.types import (
     ShapeDescriptor,
     ValueType,
 )
-from trails.model.upkeep import Finding
 from trails.projections.json_schema import (
     Document,
     TypeLookup,
@@ -227,60 +224,3 @@ def params_field(query: StoredQuery) -> PredicateDescriptor:
 def query_controls(query: StoredQuery) -> tuple[PredicateDescriptor, ...]:
     """The control arguments; a query that changes data can't run on a snapshot."""
     return (BRANCH,) if query.mutation else (BRANCH, SNAPSHOT, OFFSET, MAX_CHARS)
-
-
-_COMMON: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Names that every common client accepts."""
-_SECRET: Final = re.compile(
-    r"(^|_)(password|passwd|passphrase|secret|token|api_?key|credentials?|private_?key)($|_)"
-)
-_SHOWN: Final = 5
-
-
-def examine_tools(registry: Registry) -> Iterator[Finding]:
-    """Report names that some clients refuse, and arguments that ask for secrets."""
-    names = list(registry.tools)
-    long = [name for name in names if len(name) > 64]
-    dotted = [name for name in names if len(name) <= 64 and not _COMMON.fullmatch(name)]
-    if long:
-        yield Finding(
-            "tool names",
-            "note",
-            f"{_several(long)} longer than 64 characters, which common clients refuse",
-            "choose shorter names, or set tool_name in the header of a stored query",
-        )
-    if dotted:
-        yield Finding(
-            "tool names",
-            "note",
-            f"{_several(dotted)} written with dots, which some clients refuse; a call spelled "
-            f"{portable_name(dotted[0])!r} works as well",
-        )
-    if not long and not dotted:
-        yield Finding("tool names", "ok", f"{len(names)} that every common client accepts")
-    for capability in (*registry.capabilities.values(), *registry.metas.values()):
-        yield from _examine_arguments(capability)
-
-
-def _examine_arguments(capability: Capability) -> Iterator[Finding]:
-    asked = [
-        field.name
-        for field in capability.descriptor.input_shape
-        if _SECRET.search(field.name.lower())
-    ]
-    if asked:
-        yield Finding(
-            "secrets",
-            "note",
-            f"{capability.id} takes {', '.join(asked)}: what a model is given ends up in its "
-            "context and in logs",
-            "let the server read the secret from its environment, and take a name for it instead",
-        )
-
-
-def _several(names: Iterable[str]) -> str:
-    """Some names, and the number of the others."""
-    names = list(names)
-    shown, more = ", ".join(names[:_SHOWN]), len(names) - _SHOWN
-    listed = f"{shown} and {more} more" if more > 0 else shown
-    return f"{listed} {'is' if len(names) == 1 else 'are'}"

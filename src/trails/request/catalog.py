@@ -8,7 +8,7 @@ the cost of a call does not depend on the number of tools.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,12 @@ from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
+from trails.model.upkeep import Finding
+from trails.projections.examine import (
+    describe_callables,
+    examine_documents,
+    project_documents,
+)
 from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
     ProjectedTools,
@@ -86,6 +92,14 @@ class Catalog:
     def actions(self, tools: ToolList) -> list[CardAction]:
         """Some tools, each with what it is made of."""
         return [CardAction(tool, self.entries[tool.name].source) for tool in tools.tools]
+
+    def examine(self) -> Iterator[Finding]:
+        """Compare what is served with the descriptors: a tool that was changed since is found."""
+        own = [entry for entry in self.entries.values() if entry.source is not None]
+        sources = [entry.source for entry in own if entry.source is not None]
+        expected = describe_callables(sources, self.registry)
+        documents = project_documents(entry.tool for entry in own)
+        yield from examine_documents(expected, documents, "served")
 
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of tools that can be called again if the outcome is unknown.

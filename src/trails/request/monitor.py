@@ -1,6 +1,7 @@
 """The health and the metrics of a server, for its HTTP routes.
 
-Health is examined at most once a second, however many ask, in a thread: a disk may not answer.
+Health is examined at most once a second, however many ask, in a thread: a disk may not answer. What
+needs no credential costs no more if it is asked for more often.
 Metrics have the names of graphs and tools, so a caller gets those of the graphs that it
 administers; where the operator makes metrics public, others get sums without names.
 """
@@ -25,7 +26,7 @@ from trails.model.metrics import GraphMetrics, ProcessMetrics, ServerMetrics, ad
 from trails.model.results import Failure, Health, Status
 
 _FRESH: Final = 1.0
-"""Seconds for which a result of an examination is used."""
+"""Seconds for which a result is used that anyone can ask for."""
 _PATIENCE: Final = 5.0
 """Seconds that a disk has to answer."""
 _ROOM: Final = bytes(64 << 10)
@@ -83,6 +84,8 @@ class Monitor:
         self._examining: asyncio.Task[Health] | None = None
         self._looking: asyncio.Future[Health] | None = None
         self._health: tuple[float, Health] | None = None
+        self._sums: tuple[float, ServerMetrics] | None = None
+        """What everyone may see, if that is anything."""
 
     def _served(self) -> list[MonitoredGraph]:
         return [each for each in self._graphs.values() if not isinstance(each, Failure)]
@@ -137,14 +140,21 @@ class Monitor:
         kernels = self._served()
         own = [each for each in kernels if actor is not None and each.administers(actor)]
         if own:
-            graphs = tuple(each.measure() for each in own)
-        elif self.public:
-            graphs = (add_up([each.measure() for each in kernels]),)
-        else:
+            return self._describe(kernels, tuple(each.measure() for each in own), self.project)
+        if not self.public:
             return None
+        known = self._sums
+        if known is None or monotonic() - known[0] >= _FRESH:
+            sums = add_up([each.measure() for each in kernels])
+            self._sums = known = monotonic(), self._describe(kernels, (sums,), "")
+        return known[1]
+
+    def _describe(
+        self, kernels: list[MonitoredGraph], graphs: tuple[GraphMetrics, ...], project: str
+    ) -> ServerMetrics:
         return ServerMetrics(
             version=self.version,
-            project=self.project if own else "",
+            project=project,
             time=time(),
             process=self._process(),
             disk_free_bytes=_free(kernels),

@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
+from trails.engine.upkeep.doctor import examine
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
@@ -30,6 +31,7 @@ from trails.model.metrics import GraphMetrics
 from trails.model.origins import CURRENT_CALL
 from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
+from trails.model.upkeep import Report
 from trails.model.uris import Completions, Content, ResourceList
 from trails.projections.documents import project_instructions
 from trails.projections.thing_description import Card
@@ -68,7 +70,7 @@ class Kernel:
         """The refusal while the graph is overloaded, or None; asked before a request is read."""
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
-        self._reader = Reader(service, self._authority, self._threads, options.doctor)
+        self._reader = Reader(service, self._authority, self._threads, self._examine)
         self._watches = Watches(service, self._authority, options.budget.watches)
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
@@ -117,6 +119,17 @@ class Kernel:
             actions=catalog.actions(tools),
             schema=schema,
         )
+
+    def _examine(self) -> Report:
+        """Examine the graph and its folder, and what is served of its declarations."""
+        service, examine_all = self._service, self._options.doctor
+        if examine_all is None:
+            report = Report(
+                service.graph.name, tuple(examine(service.graph, service.registry.schema))
+            )
+        else:
+            report = examine_all()
+        return Report(report.subject, (*report.findings, *self._pin().examine()))
 
     # --- tools -----------------------------------------------------------------------
 

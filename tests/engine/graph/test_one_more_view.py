@@ -251,15 +251,15 @@ def test_it_is_verified_and_repaired(repo: Repo) -> None:
     repo.branch("side")
     repo.put("side", "Item/c")
     found = {each.name: each for each in verify(repo.graph, silent)}
-    assert found["type counts"].status == "ok"
+    assert found["type counts"].severity == "ok"
     assert found["type counts"].detail.endswith(" counts, as the log says")
     counts_of(repo).counts["side"]["Item"] = 99
-    found = {each.name: each for each in verify(repo.graph, silent) if each.status == "problem"}
+    found = {each.name: each for each in verify(repo.graph, silent) if each.severity == "problem"}
     assert list(found) == ["type counts"]
     assert found["type counts"].detail == "the counts of side differ from the log"
     assert found["type counts"].fix == "trails verify --repair"
     repaired = verify_and_repair(repo.graph, silent)
-    assert all(each.status == "ok" for each in repaired)
+    assert all(each.severity == "ok" for each in repaired)
     assert counts_of(repo).of("side") == {"Item": 3}
 
 

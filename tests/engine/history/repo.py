@@ -121,7 +121,7 @@ class Repo:
     def sound(self) -> None:
         """The views equal a fresh fold of the log, and no branch breaks a rule."""
         findings = list(verify(self.graph, lambda _: None))
-        assert all(each.status == "ok" for each in findings), findings
+        assert all(each.severity == "ok" for each in findings), findings
         if {cls.__name__ for cls in TYPES} == {each.name for each in self.graph.main.schema.types}:
             for name in {"main", *self.graph.log.branches()}:
                 assert not MODEL.judge(self.state(name))

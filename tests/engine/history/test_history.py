@@ -267,7 +267,7 @@ class TestUpkeep:
             assert not stray.exists()
             assert (masses(app), masses(app, branch="kept"), masses(app, snapshot=old)) == before
             assert cleanup(graph, keep=3).folders == ()
-            assert all(finding.status == "ok" for finding in verify(graph, print))
+            assert all(finding.severity == "ok" for finding in verify(graph, print))
 
     def test_optimize_keeps_everything(self, project: Path) -> None:
         """Compacting changes no answer, on branches neither."""
@@ -276,7 +276,7 @@ class TestUpkeep:
             sizes = optimize(app.graph(), print)
             assert sizes.after > 0
             assert (masses(app), masses(app, branch="kept")) == before
-            assert all(finding.status == "ok" for finding in verify(app.graph(), print))
+            assert all(finding.severity == "ok" for finding in verify(app.graph(), print))
 
     def test_a_backup_brings_everything_back(self, project: Path, tmp_path: Path) -> None:
         """Restored in an empty place, all branches and commits are there, views made anew."""
@@ -293,7 +293,7 @@ class TestUpkeep:
         with App.open(project) as app:
             assert {each.name: each.head for each in app.versions().branches()} == heads
             assert (masses(app), masses(app, branch="kept")) == expected
-            assert all(finding.status == "ok" for finding in verify(app.graph(), print))
+            assert all(finding.severity == "ok" for finding in verify(app.graph(), print))
 
     def test_restoring_over_data_needs_force_and_keeps_it(
         self, project: Path, tmp_path: Path

@@ -101,7 +101,7 @@ def test_a_write_after_a_fast_forward_does_not_wait_for_the_fold(
         assert counted.longest < 100 * 12
         assert values(app) == expected
         assert values(app, "side") == {k: v for k, v in expected.items() if k != "next"}
-        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph(), silent))
 
 
 def test_settling_goes_on_where_a_crash_or_a_close_ended_it(
@@ -137,7 +137,7 @@ def test_settling_goes_on_where_a_crash_or_a_close_ended_it(
         wait_until_settled(again)
         assert not again.graph().file.half_folded
         assert values(again) == expected | {"next": 5}
-        assert all(each.status == "ok" for each in verify(again.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(again.graph(), silent))
 
 
 def test_writers_and_readers_beside_settling_see_whole_states(
@@ -160,7 +160,7 @@ def test_writers_and_readers_beside_settling_see_whole_states(
         app.graph().nodes.settling.run()
         wait_until_settled(app)
         assert values(app) == expected
-        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph(), silent))
 
 
 def test_random_histories_are_right_while_the_root_follows(

@@ -401,7 +401,7 @@ def test_a_type_that_extends_another_on_a_later_branch_alone() -> None:
         asked = Selection("Box", order=(Order("code"),))
         rows = app.context(branch=branch).kg.select(asked).rows
         assert [each.id for each in rows] == found
-    assert all(each.status == "ok" for each in verify(graph, lambda _: None))
+    assert all(each.severity == "ok" for each in verify(graph, lambda _: None))
     app.close()
 
 

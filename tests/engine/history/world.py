@@ -552,7 +552,7 @@ class World:
     def check_verified(self) -> None:
         """The views equal a fresh fold of the log."""
         findings = list(verify(self.graph, lambda _: None))
-        assert all(each.status == "ok" for each in findings), findings
+        assert all(each.severity == "ok" for each in findings), findings
 
     # --- mishaps ---------------------------------------------------------------------
 

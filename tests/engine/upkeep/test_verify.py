@@ -59,7 +59,7 @@ def boxes(count: int, size: int) -> Iterator[Box]:
 
 def problems(app: App) -> dict[str, Finding]:
     """What is wrong with a graph, by name."""
-    return {each.name: each for each in verify(app.graph(), silent) if each.status != "ok"}
+    return {each.name: each for each in verify(app.graph(), silent) if each.severity != "ok"}
 
 
 # --- what it costs ------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def work(branches: int, commits: int) -> tuple[int, int]:
         Box(code=f"main-{number}").save(app.context())
     told: list[str] = []
     found = {each.name: each for each in verify(app.graph(), told.append)}
-    assert [each.status for each in found.values()] == ["ok"] * len(found)
+    assert [each.severity for each in found.values()] == ["ok"] * len(found)
     (folded,) = [re.match(r"folded ([\d,]+) commit", text) for text in told if "comparing" in text]
     assert folded is not None
     rows = re.match(r"([\d,]+) row", found["node index"].detail)
@@ -192,7 +192,7 @@ def test_what_differs_from_the_log_is_repaired(folder: Path, what: str) -> None:
     tamper(next(folder.rglob("nodes.db")), TAMPERED[what]).close()
     with open_app(folder) as app:
         assert set(problems(app)) == {"node index"}
-        assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
 
 
 @pytest.mark.parametrize(("branch", "change"), [("main", "remove"), ("side", "add")])
@@ -213,7 +213,7 @@ def test_a_changed_statement_is_found_in_the_store_of_a_branch(
     with open_app(folder) as app:
         found = problems(app)
         assert found["quads view"].detail == f"1 statement of {branch} differ from the log"
-        assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
 
 
 def test_a_store_stays_open_while_it_is_verified(
@@ -243,7 +243,7 @@ def test_what_others_write_meanwhile_is_no_difference(folder: Path) -> None:
             create_branch(app.graph(), f"new-{written}", actor="me")
 
         found = list(verify(app.graph(), write))
-        assert [each.status for each in found] == ["ok"] * len(found)
+        assert [each.severity for each in found] == ["ok"] * len(found)
         assert written > 2
 
 
@@ -339,7 +339,7 @@ def test_a_graph_that_is_open_read_only_can_be_verified(folder: Path, repair: bo
         found = {
             each.name: each.detail
             for each in (verify_and_repair if repair else verify)(graph, silent)
-            if each.status == "problem"
+            if each.severity == "problem"
         }
     assert "rows of side differ from the log" in found["node index"]
     assert ("repair" in found) == repair

@@ -368,7 +368,7 @@ def assert_sound(app: App) -> None:
     main, head = graph.main, graph.log_head("main")
     assert main.nodes.position.seq == graph.stores.main().position.seq == head.seq
     assert main.head == head
-    problems = [each for each in verify(graph, lambda text: None) if each.status != "ok"]
+    problems = [each for each in verify(graph, lambda text: None) if each.severity != "ok"]
     assert not problems
     assert {f"{quad} .\n".encode() for quad in graph.stores.main().data()} == fold_statements(
         graph.log

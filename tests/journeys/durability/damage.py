@@ -144,7 +144,7 @@ def judge(project: Path, crashed: Crashed) -> str:
         assert graph.status == "behind"
         assert {each.commit for each in graph.loss.missing} & {*crashed.commits, *_ids(crashed)}
         assert "trails recover" in graph.read_only.reason
-        assert not all(each.status == "ok" for each in verify(graph, lambda text: None))
+        assert not all(each.severity == "ok" for each in verify(graph, lambda text: None))
         with pytest.raises(BehindError, match="has lost data"):
             app.registry().classes["Item"](code="new", value=1).save(app.context())
     return "behind"

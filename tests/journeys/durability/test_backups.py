@@ -108,7 +108,7 @@ def restored(tmp_path, source, at=None):
 def assert_sound(tmp_path, at):
     """A restored project opens, and all its digests and views are right."""
     with App.open(tmp_path / f"restored-{at}") as app:
-        assert not [each for each in verify(app.graph(), silent) if each.status != "ok"]
+        assert not [each for each in verify(app.graph(), silent) if each.severity != "ok"]
 
 
 def test_a_set_has_what_is_new(world):

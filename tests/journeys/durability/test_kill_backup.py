@@ -56,7 +56,7 @@ def kill_restore(world, folder, delay):
         process.kill()
     with App.open(project) as app:
         assert items_of(app) in (earlier, now)
-        assert not [each for each in verify(app.graph(), silent) if each.status != "ok"]
+        assert not [each for each in verify(app.graph(), silent) if each.severity != "ok"]
     assert not (project / ".trails/prepared").exists()
     shutil.rmtree(folder)
 

@@ -50,7 +50,7 @@ def state_of(project: Path) -> State:
     """Open a project without its code: it is sound, and what it holds."""
     with App.open(project, declarations=False) as app:
         graph = app.stored_graph("main")
-        problems = [each for each in verify(graph, lambda text: None) if each.status != "ok"]
+        problems = [each for each in verify(graph, lambda text: None) if each.severity != "ok"]
         assert not problems
         branches = graph.log.branches()
         return State(

@@ -75,10 +75,10 @@ def test_a_project_that_was_open_is_closed_by_its_owner(tmp_path):
     for each in (data, *data.rglob("*")):
         each.chmod(0o755 if each.is_dir() else 0o644)
     told = examine_permissions(data)
-    assert told.status == "problem"
+    assert told.severity == "problem"
     assert str(data) in told.detail
     with App.open(folder):
-        assert examine_permissions(data).status == "ok"
+        assert examine_permissions(data).severity == "ok"
     assert not [name for name in open_paths(data) if "/quads/" not in name]
 
 

@@ -174,7 +174,7 @@ def test_what_a_damaged_page_leaves_of_the_log_is_kept(crashed, tmp_path, tail):
     if tail == "gone":
         delete("tail").apply(project)
     (report,) = LocalOperations().verify(project, repair=False, progress=lambda text: None)
-    problems = {each.name: each.detail for each in report.findings if each.status == "problem"}
+    problems = {each.name: each.detail for each in report.findings if each.severity == "problem"}
     assert "commits can't be read" in problems["commit chain"]
     found = recover(project)
     assert found.status == "recovered"
@@ -242,7 +242,7 @@ def test_a_damaged_commit_comes_back_from_the_tail_or_is_given_up_when_asked(tmp
     if tail == "gone":
         delete("tail").apply(project)
     (report,) = LocalOperations().verify(project, repair=False, progress=lambda text: None)
-    (problem,) = [each for each in report.findings if each.status == "problem"]
+    (problem,) = [each for each in report.findings if each.severity == "problem"]
     assert (problem.name, "trails recover" in problem.fix) == ("commit chain", True)
     before = files_of(graph_folder(project))
     found = recover(project)
@@ -324,7 +324,7 @@ def test_branches_come_back(tmp_path):
             codes = {item.code for item in app.registry().classes["Item"].objects(side)}
             assert "side" in codes
             assert "main" in items_of(app)
-            assert all(each.status == "ok" for each in verify(app.graph(), lambda text: None))
+            assert all(each.severity == "ok" for each in verify(app.graph(), lambda text: None))
 
 
 def test_the_command_says_what_it_did(crashed, tmp_path):

@@ -83,7 +83,7 @@ def test_repair_leaves_views_alone_when_the_log_is_damaged(project, original, da
     damage(project)
     with App.open(project, declarations=False) as app:
         found = {each.name: each for each in verify_and_repair(app.graph(), silent)}
-        assert found["commit chain"].status == "problem"
+        assert found["commit chain"].severity == "problem"
         assert "nothing was changed" in found["repair"].detail
     with App.open(project) as app:
         assert items_of(app) == original[1]
@@ -113,7 +113,7 @@ def test_a_view_that_cannot_be_made_anew_stays(project, original, damage, view):
         )
     with App.open(project) as app:
         assert items_of(app) == original[1]
-        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph(), silent))
 
 
 def spoil_header(path):
@@ -181,7 +181,7 @@ def test_repair_mends_views_that_cannot_be_read(project, original, damage):
     damage(graph_folder(project) / "branches" / "main", random.Random(3))
     with App.open(project, declarations=False) as app:
         found = verify_and_repair(app.graph(), silent)
-        assert [each.status for each in found] == ["ok"] * len(found)
+        assert [each.severity for each in found] == ["ok"] * len(found)
     with App.open(project) as app:
         assert items_of(app) == original[1]
         side = app.context(branch="side")
@@ -205,7 +205,7 @@ def test_a_damaged_mark_of_the_quads_view_is_no_crash(project, original, content
     (graph_folder(project) / "branches/main/quads.closed").write_bytes(content)
     with App.open(project) as app:
         assert values_of(app) == {code: state[0] for code, state in original[1].items()}
-        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph(), silent))
 
 
 def test_a_crash_between_two_names_loses_no_view(project, original):
@@ -226,6 +226,6 @@ def test_verifying_goes_on_with_the_other_graphs(project):
     spoil_blob(project)
     spoil_header(graph_folder(project) / "nodes.db")
     with App.open(project, declarations=False) as app:
-        assert all(each.status == "ok" for each in verify(app.graph("other"), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph("other"), silent))
     reports = LocalOperations().verify(project, repair=True, progress=silent)
     assert [report.healthy for report in reports] == [False, True]

@@ -369,7 +369,7 @@ def test_a_flipped_bit_in_the_log_is_found_by_verifying(project):
     with App.open(project) as app:
         graph = app.graph()
         (damaged,) = [commit for commit in graph.log.commits() if commit.seq == seq]
-        problems = [each for each in verify(graph, lambda text: None) if each.status != "ok"]
+        problems = [each for each in verify(graph, lambda text: None) if each.severity != "ok"]
         assert [each.name for each in problems] == ["commit chain"]
         assert damaged.id in problems[0].detail
         assert items_of(app)

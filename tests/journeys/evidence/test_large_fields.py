@@ -82,7 +82,7 @@ def test_it_is_exported_and_loaded(folder: Path, tmp_path: Path) -> None:
     """In the formats of exports, and as a backup."""
     with App.open(folder) as app:
         ctx = app.context(actor="test")
-        assert all(each.status == "ok" for each in verify(app.graph(), print))
+        assert all(each.severity == "ok" for each in verify(app.graph(), print))
         for format in ("ndjson", "jsonld", "turtle"):
             blocks = app.service().export(ctx, format)
             with App(app.registry().classes["Report"], name="acme") as other:

@@ -122,8 +122,9 @@ def test_others_get_sums_without_names_where_metrics_are_public(warehouse):
         assert status == 200
         found = samples(text)
         assert found["trails_calls_total", 'surface="rest",outcome="ok"'] == 2
+        assert found["trails_calls_total", 'surface="rest",outcome="failed"'] == 3
         assert found["trails_commits_total", ""] == 4
-        for hidden in ("stock", "vault", "notes", "warehouse", "graph=", "tool="):
+        for hidden in ("stock", "vault", "notes", "warehouse", "graph=", "tool=", "masked"):
             assert hidden not in text
         document = ask(url, "/metrics", token, Accept="application/json")[2]
         for hidden in ("stock", "vault", "notes", "warehouse"):

@@ -155,14 +155,14 @@ def test_the_doctor_tells_what_it_finds():
         told = Reading(app)
         assert told.body("trails://doctor")["healthy"] is True
         told.reader = Kernel(app.service(), KernelOptions(doctor=lambda: Report("main", findings)))
-        assert told.body("trails://doctor") == {
-            "healthy": False,
-            "subject": "main",
-            "findings": [
-                {"name": "disk", "status": "problem", "detail": "full", "fix": "free some"},
-                {"name": "log", "status": "ok", "detail": "fine"},
-            ],
-        }
+        body = told.body("trails://doctor")
+        assert (body["healthy"], body["subject"]) == (False, "main")
+        *given, projections = body["findings"]
+        assert given == [
+            {"name": "disk", "severity": "problem", "detail": "full", "fix": "free some"},
+            {"name": "log", "severity": "ok", "detail": "fine"},
+        ]
+        assert (projections["name"], projections["severity"]) == ("projections", "ok")
 
 
 @pytest.mark.req("G18")

@@ -16,7 +16,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +33,8 @@ if TYPE_CHECKING:  # a relay over standard streams starts without the engine
 Progress = Callable[[str], None]
 _MOST: Final = 10_000
 """Lines that may wait to be written."""
-_BATCH: Final = 500
+_PAUSE: Final = 0.05
+"""Seconds that a line may wait for others."""
 _LONGEST: Final = 4_000
 """Characters of a text."""
 _FRAMES: Final = 30
@@ -129,47 +129,52 @@ class JsonHandler(logging.Handler):
         super().__init__(logging.INFO)
         self._write = write
         self._texts = texts
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self._lines: list[bytes] = []
         self._dropped = 0
+        self._woken = threading.Event()
+        self._ending = threading.Event()
         self._writer = threading.Thread(target=self._run, name="trails-log", daemon=True)
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Put one record into the queue; the event loop may be waiting for this."""
-        if self._lines.qsize() >= _MOST:
+        """Let one record be written; the event loop may be waiting for this."""
+        if len(self._lines) >= _MOST:
             self._dropped += 1
             return
         try:
-            self._lines.put(encode_record(record, texts=self._texts))
+            self._lines.append(encode_record(record, texts=self._texts))
         except Exception:  # noqa: BLE001 - as logging does: a record that can't be written is reported
             self.handleError(record)
+        if not self._woken.is_set():
+            self._woken.set()
 
     def _run(self) -> None:
-        ended = False
-        while not ended:
-            batch = [self._lines.get()]
-            try:
-                while len(batch) < _BATCH:
-                    batch.append(self._lines.get_nowait())
-            except Empty:
-                pass
-            ended = batch[-1] is None
-            lines = [each for each in batch if each is not None]
-            if self._dropped:
-                lines.append(_describe_dropped(self._dropped))
-                self._dropped = 0
-            self._write_all(b"".join(lines))
+        while not self._ending.is_set():
+            self._woken.wait()
+            self._ending.wait(_PAUSE)  # to write many at once: each time takes turns with the loop
+            self._woken.clear()
+            self._write_waiting()
+        self._write_waiting()  # what came while the last ones were written
 
-    def _write_all(self, data: bytes) -> None:
+    def _write_waiting(self) -> None:
+        self.acquire()  # a record is put among the lines while its logger holds this
         try:
-            self._write(data)
+            lines, self._lines = self._lines, []
+            dropped, self._dropped = self._dropped, 0
+        finally:
+            self.release()
+        if dropped:
+            lines.append(_describe_dropped(dropped))
+        try:
+            self._write(b"".join(lines))
             sys.stderr.flush()
         except (OSError, ValueError):
             return  # nobody reads any more
 
     def close(self) -> None:
         """Write what waits; called when the process ends."""
-        self._lines.put(None)
+        self._ending.set()
+        self._woken.set()
         if self._writer is not threading.current_thread():
             self._writer.join(_LEAVING)
         super().close()

@@ -29,7 +29,7 @@ from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import uuid7
 from trails.model.metrics import CallCounter
 from trails.model.origins import ORIGIN
-from trails.model.upkeep import KEEP_ALL, Finding, Retention
+from trails.model.upkeep import KEEP_ALL, Finding, Retention, flag
 
 _LONGEST: Final = 500
 
@@ -204,12 +204,12 @@ def examine_refusals(lately: Iterable[Activity]) -> Iterator[Finding]:
             continue
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in outcomes.most_common())
         since, until = min(each.started for each in found), max(each.ended for each in found)
-        yield Finding(
+        yield flag(
             "refusals",
-            "note",
             f"{actor} was refused {outcomes.total():,} calls ({counts}) from {since} to {until}",
             "see what it asked for in trails://prov/latest, and take its token back if it should "
             "not be asking: trails token revoke",
+            where=actor,
         )
 
 

@@ -27,7 +27,7 @@ from trails.model.iris import Names
 from trails.model.kinds import BigInt, KindError
 from trails.model.texts import count
 from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
-from trails.model.upkeep import Finding
+from trails.model.upkeep import Finding, flag, passed
 from trails.model.values.json_values import Json
 from trails.registry.registry import Declared, Registry
 
@@ -281,12 +281,11 @@ def examine_costs(graph: Graph, registry: Registry) -> Iterator[Finding]:
             f"{each.calls} calls took {each.mean:.3g} on average, and 95 % of them at most "
             f"{each.high:.3g}"
         )
-        yield Finding(
-            "costs", "note", detail, f"declare cost={{{each.measure!r}: {each.mean:.3g}}}"
-        )
+        fix = f"declare cost={{{each.measure!r}: {each.mean:.3g}}}"
+        yield flag("cost_off", detail, fix, where=each.capability)
     if known and not off:
         estimates = count(len(known), "estimate agrees", "estimates agree")
-        yield Finding("costs", "ok", f"{estimates} with what calls took")
+        yield passed("costs", f"{estimates} with what calls took")
 
 
 def _read_cost(detail: str) -> Mapping[str, float]:

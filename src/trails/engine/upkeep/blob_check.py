@@ -13,7 +13,7 @@ from typing import IO, Final
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.blob_names import blob_fields
 from trails.model.texts import count
-from trails.model.upkeep import Finding
+from trails.model.upkeep import Finding, flag, passed
 
 _BLOCK: Final = 1 << 20
 _SHOWN: Final = 3
@@ -65,5 +65,5 @@ def check_blobs(graph: Graph) -> Finding | None:
     ]
     if problems:
         fix = "put the files back from a backup (blobs/ in its folders)"
-        return Finding("blobs", "problem", "; ".join(problems), fix)
-    return Finding("blobs", "ok", f"{count(len(kept), 'blob')}, every digest right")
+        return flag("blobs_damaged", "; ".join(problems), fix)
+    return passed("blobs", f"{count(len(kept), 'blob')}, every digest right")

@@ -29,7 +29,7 @@ from trails.model.history import GENESIS, Commit, Move, is_chained
 from trails.model.iris import digest_of
 from trails.model.nodes import NodeState
 from trails.model.texts import count
-from trails.model.upkeep import Finding
+from trails.model.upkeep import FINDINGS, Finding, flag, passed
 from trails.views.base import View
 from trails.views.nodes.compare import States
 from trails.views.nodes.file import NodeFile
@@ -37,25 +37,25 @@ from trails.views.nodes.index import NodeIndex
 from trails.views.terms import Terms
 
 _SHOWN = 5
-LOG_FILE: Final = "log file"
-CHAIN: Final = "commit chain"
-RULES: Final = "rules"
+LOG_FILE: Final = FINDINGS["log_damaged"].name
+CHAIN: Final = FINDINGS["digest_wrong"].name
 _REPAIR: Final = "trails verify --repair"
+_RESTORE: Final = "restore a backup, or run 'trails recover'"
 
 
 def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
     """Check the log from its first commit, then each view, then the rules on what was folded."""
     progress("checking the log's file")
     pages = graph.log.check()
-    yield _finding(LOG_FILE, "sound", pages, "restore a backup, or run 'trails recover'")
+    yield _finding("log_damaged", "sound", pages, _RESTORE)
     chain = _check_chain(graph, progress)
     yield chain
     yield _check_activities(graph)
-    if chain.status != "problem" and (blobs := check_blobs(graph)) is not None:
+    if chain.severity != "problem" and (blobs := check_blobs(graph)) is not None:
         yield blobs
     if graph.loss is not None:
-        yield Finding("lost commits", "problem", graph.loss.describe(graph.name), "trails recover")
-    if pages or chain.status == "problem" or graph.loss is not None:
+        yield flag("commits_lost", graph.loss.describe(graph.name), "trails recover")
+    if pages or chain.severity == "problem" or graph.loss is not None:
         return
     progress("folding the log again to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=_roomy(graph)) as folder:
@@ -81,18 +81,18 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
 
     Views can't be made from a damaged log: then nothing is changed.
     """
-    found = tuple(verify(graph, progress))
-    wrong = {each.name for each in found if each.status == "problem"}
+    findings = tuple(verify(graph, progress))
+    wrong = {each.name for each in findings if each.severity == "problem"}
     if wrong & {LOG_FILE, CHAIN}:
         detail = "not attempted, because views are made from the log; nothing was changed"
-        return (*found, Finding("repair", "problem", detail, "restore the log from a backup"))
+        return (*findings, flag("repair_failed", detail, "restore the log from a backup"))
     if not wrong & {view.name for view in graph.views}:
-        return found
+        return findings
     progress("rebuilding the views from the log")
     try:
         graph.rebuild()
     except StorageError as error:
-        return (*found, Finding("repair", "problem", error.message))
+        return (*findings, flag("repair_failed", error.message))
     return tuple(verify(graph, progress))
 
 
@@ -103,8 +103,9 @@ def _check_view(
     try:
         found = view.verify(graph.held_checkouts(), folder, progress)
     except CorruptionError as error:
-        return Finding(view.name, "problem", error.message, _REPAIR)
-    return _finding(view.name, f"{found.compared}, as the log says", found.problems, _REPAIR)
+        return flag("view_differs", error.message, _REPAIR, name=view.name)
+    sound = f"{found.compared}, as the log says"
+    return _finding("view_differs", sound, found.problems, _REPAIR, view.name)
 
 
 def _check_activities(graph: Graph) -> Finding:
@@ -112,14 +113,14 @@ def _check_activities(graph: Graph) -> Finding:
     archived = count(sum(each.count for each in archives), "activity", "activities")
     sound = f"{archived} archived in {count(len(archives), 'file')}, every digest right"
     problems = graph.log.check_archives()
-    return _finding("activities", sound, problems, "put the files back from a backup")
+    return _finding("archives_damaged", sound, problems, "put the files back from a backup")
 
 
-def _finding(name: str, sound: str, problems: Sequence[str], fix: str) -> Finding:
+def _finding(code: str, sound: str, problems: Sequence[str], fix: str, name: str = "") -> Finding:
     if not problems:
-        return Finding(name, "ok", sound)
+        return passed(name or FINDINGS[code].name, sound)
     more = f" (and {len(problems) - _SHOWN} more)" if len(problems) > _SHOWN else ""
-    return Finding(name, "problem", "; ".join(problems[:_SHOWN]) + more, fix)
+    return flag(code, "; ".join(problems[:_SHOWN]) + more, fix, name=name)
 
 
 def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
@@ -131,9 +132,9 @@ def _check_chain(graph: Graph, progress: Callable[[str], None]) -> Finding:
         total = graph.log.last_seq()
     except CorruptionError as error:
         broken.append(f"commits can't be read: {error.__cause__ or error}")
-        return _finding(CHAIN, "", broken, "restore a backup, or run 'trails recover'")
+        return _finding("digest_wrong", "", broken, _RESTORE)
     sound = f"{count(total, 'commit')}, every digest right"
-    return _finding(CHAIN, sound, broken, "restore a backup, or run 'trails recover'")
+    return _finding("digest_wrong", sound, broken, _RESTORE)
 
 
 def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[str]:
@@ -152,6 +153,30 @@ def _check_commits(graph: Graph, progress: Callable[[str], None]) -> Iterator[st
         digests[commit.id] = commit.digest
         commits.append((commit.seq, commit.branch, commit.id))
     yield from _check_heads(commits, moves, {name: each.commit for name, each in stored.items()})
+
+
+_NEWEST: Final = 50
+_STATEMENTS: Final = 100_000
+
+
+def check_newest(graph: Graph) -> Finding:
+    """Check the digests of the newest commits: as many as take a fraction of a second."""
+    broken: list[str] = []
+    checked = statements = 0
+    try:
+        for commit in graph.log.newest():
+            statements += commit.added + commit.removed
+            if checked == _NEWEST or statements > _STATEMENTS:
+                break
+            parents = [(each, graph.log.commit(each)) for each in commit.parents]
+            digests = {each: known.digest for each, known in parents if known is not None}
+            broken += _check_commit(graph, commit, digests)
+            checked += 1
+    except CorruptionError as error:
+        broken.append(f"commits can't be read: {error.__cause__ or error}")
+    newest = f"every digest of the newest {count(checked, 'commit')} right"
+    sound = newest if checked else "none checked here; 'trails verify' checks all"
+    return _finding("digest_wrong", sound, broken, "trails verify, then trails recover")
 
 
 def _check_heads(
@@ -229,7 +254,8 @@ def _check_rules(graph: Graph, fresh: NodeFile) -> Finding:
             earlier = nodes
             checked += 1
     fix = "change the nodes that break a rule, or the declarations"
-    return _finding(RULES, f"kept on {count(checked, 'branch', 'branches')}", broken, fix)
+    sound = f"kept on {count(checked, 'branch', 'branches')}"
+    return _finding("rules_broken", sound, broken, fix)
 
 
 def content_digest(terms: Terms, states: Iterable[NodeState]) -> str:

@@ -20,7 +20,6 @@ from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.engine.upkeep.doctor import examine
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError
 from trails.model.actors import Actor
@@ -29,7 +28,6 @@ from trails.model.constraints import shorten
 from trails.model.nodes import NodeState
 from trails.model.results import Failure
 from trails.model.types import Schema
-from trails.model.upkeep import Report
 from trails.model.uris import (
     DEFAULT_LIMIT,
     HERE,
@@ -70,7 +68,13 @@ from trails.request.resources.listing import (
     offered_roots,
     offers_document,
 )
-from trails.request.resources.representations import MEDIA, PLAIN, RecordForm, RecordShower
+from trails.request.resources.representations import (
+    MEDIA,
+    PLAIN,
+    RecordForm,
+    RecordShower,
+    write_schema,
+)
 from trails.request.threads import Threads
 
 NOTHING: Final = ResourceList("nothing", (), ())
@@ -96,13 +100,12 @@ class Reader:
         service: GraphService,
         authority: Authorizer,
         threads: Threads,
-        doctor: Doctor | None = None,
+        doctor: Doctor,
     ) -> None:
-        """``doctor`` examines the graph and its folder; None: only the graph is examined."""
         self._service = service
         self._authority = authority
         self._threads = threads
-        self._doctor = doctor or self._examine
+        self._doctor = doctor
         self._listed = ResourceList("", (), ())
         self._offers: VersionedCache[Hashable, ResourceList] = VersionedCache(_LISTS)
         self._documents: LRUCache[str, JsonLd] = LRUCache(_SCHEMAS)
@@ -112,10 +115,6 @@ class Reader:
 
     def _roots(self, rights: Rights) -> Sequence[str]:
         return offered_roots(rights, self._service.registry, self._service.graph.name)
-
-    def _examine(self) -> Report:
-        graph = self._service.graph
-        return Report(graph.name, tuple(examine(graph, self._service.registry.schema)))
 
     # --- what there is -------------------------------------------------------------------
 
@@ -221,6 +220,9 @@ class Reader:
             asked.call.use(ctx.checkout.head.commit)
         match address:
             case DocumentAddress():
+                if address.name == "schema" and asked.form.format is not None:
+                    text = write_schema(ctx.kg.schema, ctx.names, asked.form.format)
+                    return [Content(uri, MEDIA[asked.form.format], text)]
                 value = read_document(self._service, ctx, address, self._doctor)
                 if most is None:
                     return [_json(uri, value)]

@@ -21,11 +21,13 @@ from trails.engine.transfer.tables import TableWriter
 from trails.model.iris import Names
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
-from trails.projections.documents import JsonLd
+from trails.projections.documents import JsonLd, project_schema_definitions
 from trails.projections.resources import JSON, LD_JSON
+from trails.projections.shacl import project_shacl
 from trails.request.resources.bounds import complete
 
-RecordFormat = Literal["json", "jsonld", "turtle", "csv"]
+RecordFormat = Literal["json", "jsonld", "turtle", "csv", "json_schema"]
+"""``json_schema`` is of types alone, and ``turtle`` of types is SHACL."""
 MOST_BYTES: Final = 8 << 20
 """Bytes after which a page of records with their values is full."""
 MEDIA: Final[Mapping[RecordFormat, str]] = {
@@ -33,6 +35,7 @@ MEDIA: Final[Mapping[RecordFormat, str]] = {
     "jsonld": LD_JSON,
     "turtle": "text/turtle",
     "csv": "text/csv",
+    "json_schema": "application/schema+json",
 }
 _FILES: Final = frozenset({"turtle", "csv"})
 _TEXT: Final = "text"
@@ -54,6 +57,13 @@ class RecordForm(msgspec.Struct, frozen=True):
 
 
 PLAIN: Final = RecordForm()
+
+
+def write_schema(schema: Schema, names: Names, format: RecordFormat) -> str:
+    """Types as JSON Schema, or as SHACL shapes in Turtle."""
+    if format == "turtle":
+        return project_shacl(schema, names)
+    return _encode(project_schema_definitions(schema, names)).decode()
 
 
 class RecordShower:

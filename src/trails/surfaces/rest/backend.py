@@ -168,12 +168,21 @@ def write_uri(
     parts: Sequence[str], query: Mapping[str, str], *, branch: str | None, snapshot: str | None
 ) -> str:
     """The URI of a type or instance, on a branch or in the past."""
-    place: tuple[str, ...] = () if branch is None else ("branch", branch)
-    if snapshot is not None:
-        place = ("at", snapshot)
-    path = "/".join(_encoded(each) for each in (*place, "kg", *parts))
+    path = "/".join(_encoded(each) for each in (*_place(branch, snapshot), "kg", *parts))
     asked = "&".join(f"{_encoded(name)}={_encoded(value)}" for name, value in query.items())
     return f"trails://{path}?{asked}" if asked else f"trails://{path}"
+
+
+def write_document_uri(name: str, *, branch: str | None, snapshot: str | None) -> str:
+    """The URI of a document, on a branch or in the past."""
+    path = "/".join(_encoded(each) for each in (*_place(branch, snapshot), name))
+    return f"trails://{path}"
+
+
+def _place(branch: str | None, snapshot: str | None) -> tuple[str, ...]:
+    if snapshot is not None:
+        return "at", snapshot
+    return () if branch is None else ("branch", branch)
 
 
 def place_problem(branch: str | None, snapshot: str | None) -> str | None:

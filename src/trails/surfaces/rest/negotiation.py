@@ -11,8 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from starlette.requests import Request
 
 from trails.errors import NotAcceptableError
+from trails.model.results import Failure
+from trails.surfaces.rest.replies import Refused
 
 _RANGE: Final = re.compile(r"([!#$%&'*+.^_`|~0-9a-z-]+)/([!#$%&'*+.^_`|~0-9a-z-]+)")
 _EXACT: Final = 3
@@ -78,6 +81,14 @@ def choose(header: str, offered: Sequence[Representation]) -> Representation:
         f"{', '.join(available[:-1])}{' or ' if available[1:] else ''}{available[-1]}",
         available=available,
     )
+
+
+def choose_form(request: Request, offered: Sequence[Representation]) -> Representation:
+    """The representation that a client prefers, or the refusal that lists all."""
+    try:
+        return choose(", ".join(request.headers.getlist("accept")), offered)
+    except NotAcceptableError as error:
+        raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
 
 
 def _weight(ranges: Sequence[MediaRange], offered: Representation) -> float:

@@ -21,9 +21,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute
 
-from trails.errors import NotAcceptableError
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
+from trails.model.names import META_PREFIX, portable_name
 from trails.model.results import Failure
 from trails.model.types import MAP
 from trails.model.uris import Content
@@ -47,7 +47,6 @@ from trails.surfaces.rest.backend import (
     ServedFile,
     join_page,
     next_cursor,
-    place_problem,
     write_uri,
 )
 from trails.surfaces.rest.bodies import (
@@ -70,8 +69,9 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
 from trails.surfaces.rest.health import health_routes
-from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.openapi import OPENAPI_PATH, openapi
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
@@ -152,7 +152,16 @@ async def list_capabilities(call: RestCall) -> Response:
 
 async def invoke(call: RestCall) -> Response:
     """Call anything by its name; the body has its arguments."""
-    arguments, name = await read_object(call), call.part("name")
+    return await _invoke(call, call.part("name"))
+
+
+async def administer(call: RestCall) -> Response:
+    """Call an operation on the application: ``trails.meta.<op>``, with the scope that it needs."""
+    return await _invoke(call, portable_name(META_PREFIX + call.part("op")))
+
+
+async def _invoke(call: RestCall, name: str) -> Response:
+    arguments = await read_object(call)
     headers = _headers_of_call(call, name)
     outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
     return reply(check_precondition(outcome, headers))
@@ -191,7 +200,7 @@ LISTS: Final = (
 
 async def list_instances(call: RestCall) -> Response:
     """A page of a type's instances, and the cursor of the next one."""
-    shown = choose_form(call, LISTS)
+    shown = choose_form(call.request, LISTS)
     found = await _read(call, RecordForm(_format(shown, "json"), _fields(call)), "type")
     links = link_next(call, next_cursor(found), "cursor")
     body = join_page(found) if shown.name == "json" else found[0].text.encode()
@@ -200,18 +209,10 @@ async def list_instances(call: RestCall) -> Response:
 
 async def get_instance(call: RestCall) -> Response:
     """One instance: JSON-LD, if the client does not prefer something else."""
-    shown = choose_form(call, INSTANCES)
+    shown = choose_form(call.request, INSTANCES)
     form = RecordForm(_format(shown, "jsonld"), _fields(call))
     found = (await _read(call, form, "type", "id"))[0]
     return await send_tagged(call, found.text.encode(), found.commit, shown.media_type)
-
-
-def choose_form(call: RestCall, offered: Sequence[Representation]) -> Representation:
-    """The representation that a client prefers, or the refusal that lists all."""
-    try:
-        return choose(", ".join(call.request.headers.getlist("accept")), offered)
-    except NotAcceptableError as error:
-        raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
 
 
 def _format(shown: Representation, default: RecordFormat) -> RecordFormat | None:
@@ -232,14 +233,7 @@ async def _read(call: RestCall, form: RecordForm, *parts: str) -> Sequence[Conte
     """Read the URI that a path and its query string denote."""
     asked = query_arguments(call, numbers=("limit", "offset"), lists=("fields",))
     given = {name: str(value) for name, value in asked.items() if name != "fields"}
-    branch, snapshot = given.pop("branch", None), given.pop("snapshot", None)
-    if branch is not None and snapshot is not None:
-        raise refused(
-            "query_string", "branch and snapshot are mutually exclusive; give one of them"
-        )
-    problem = place_problem(branch, snapshot)
-    if problem is not None:
-        raise refused("query_string", problem)
+    branch, snapshot = take_place(given)
     named = [call.part(each) for each in parts]
     uri = write_uri(named, given, branch=branch, snapshot=snapshot)
     found = await call.backend.read_whole(call.actor, uri, form)
@@ -399,7 +393,11 @@ def build_routes(
         SegmentRoute("/.well-known/wot", Methods({"GET": cards.directory(graphs, lists)})),
         at("/card", get=cards.card),
         at("/capabilities", get=list_capabilities),
+        at("/schema", get=read_schema),
+        at("/stats", get=read_stats),
+        at("/doctor", get=read_doctor),
         at("/invoke/{name}", post=invoke),
+        at("/admin/{op}", post=administer),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
         *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
         *(at(f"/{path}", **found) for path, found in declared.items()),

@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
         """What is done now and then."""
         graph = self.app.graph()
         if how == "verify":
-            assert all(each.status == "ok" for each in verify(graph, silent))
+            assert all(each.severity == "ok" for each in verify(graph, silent))
         elif how == "cleanup":
             cleanup(graph, keep=1)
         elif how == "rebuild":
@@ -183,7 +183,7 @@ class Histories(RuleBasedStateMachine):
         try:
             for name in sorted({"main", *self.app.graph().log.branches()}):
                 assert_right(self.app, branch=name)
-            assert all(each.status == "ok" for each in verify(self.app.graph(), silent))
+            assert all(each.severity == "ok" for each in verify(self.app.graph(), silent))
         finally:
             self.app.close()
             if self.folder is not None:

@@ -154,7 +154,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path, small: None) -> Iterator
     """A graph whose text indexes have to be sound at the end."""
     made = open_app(tmp_path / "p" if request.param == "folder" else None)
     yield made
-    assert all(each.status == "ok" for each in verify(made.graph(), silent))
+    assert all(each.severity == "ok" for each in verify(made.graph(), silent))
     made.close()
 
 
@@ -317,7 +317,7 @@ def test_a_change_of_types_makes_and_drops_indexes(tmp_path: Path, small: None) 
     app.close()
     app = open_app(tmp_path / "p")
     assert_right(app)
-    assert all(each.status == "ok" for each in verify(app.graph(), silent))
+    assert all(each.severity == "ok" for each in verify(app.graph(), silent))
     app.close()
 
 
@@ -483,11 +483,11 @@ def test_damage_is_noticed(tmp_path: Path, small: None, name: str) -> None:
     DAMAGES[name](place, rng)
     app = open_app(tmp_path / "p")
     if name == "exchanged":
-        wrong = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+        wrong = [each for each in verify(app.graph(), silent) if each.severity == "problem"]
         assert [each.name for each in wrong] == ["text index"]
     else:
         assert_right(app)
-    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
     assert_right(app)
     app.close()
 
@@ -536,10 +536,10 @@ def test_verify_finds_a_text_that_is_not_there(app: App) -> None:
     opened = index.opened()
     opened.put({"Memo/c1": None, "Memo/c2": "another text", "Memo/none": "nobody's"})
     opened.flush()
-    problems = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+    problems = [each for each in verify(app.graph(), silent) if each.severity == "problem"]
     assert [each.name for each in problems] == ["text index"]
     assert problems[0].detail == "3 texts of Memo.body of main differ from the log"
-    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
     assert_right(app)
 
 
@@ -821,7 +821,7 @@ def test_indexes_of_a_branch_are_used_again(tmp_path: Path, small: None) -> None
         assert_right(app, branch="side")
         assert _own(app) == before
         assert_right(app)
-        assert all(each.status == "ok" for each in verify(app.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(app.graph(), silent))
         app.close()
     assert not (place / "left over").exists()
 
@@ -862,7 +862,7 @@ def test_indexes_of_a_branch_after_a_crash(
         again = open_app(image)
         if "side" in again.graph().log.branches():
             assert_right(again, branch="side")
-        assert all(each.status == "ok" for each in verify(again.graph(), silent))
+        assert all(each.severity == "ok" for each in verify(again.graph(), silent))
         again.close()
 
 
@@ -874,7 +874,7 @@ def test_damaged_indexes_of_a_branch(tmp_path: Path, small: None, name: str) -> 
     DAMAGES[name](place, random.Random(name))
     app = open_app(tmp_path / "p")
     assert_right(app, branch="side")
-    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
     assert_right(app, branch="side")
     app.close()
 
@@ -889,9 +889,9 @@ def test_verify_compares_the_stored_indexes_of_a_branch(tmp_path: Path, small: N
     opened = body.opened()
     opened.put({"Memo/c1": "another text"})
     opened.flush()
-    problems = [each for each in verify(app.graph(), silent) if each.status == "problem"]
+    problems = [each for each in verify(app.graph(), silent) if each.severity == "problem"]
     assert [each.detail for each in problems] == ["1 text of Memo.body of side differ from the log"]
-    assert all(each.status == "ok" for each in verify_and_repair(app.graph(), silent))
+    assert all(each.severity == "ok" for each in verify_and_repair(app.graph(), silent))
     assert_right(app, branch="side")
     app.close()
 

@@ -126,7 +126,7 @@ class Reporting:
         for report in reports:
             self.text.append(f"[bold]{escape(report.subject)}[/]")
             for finding in report.findings:
-                mark = _MARKS[finding.status]
+                mark = _MARKS[finding.severity]
                 self.text.append(f"  {mark} {escape(finding.name)}: {escape(finding.detail)}")
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
