@@ -245,7 +245,7 @@ def _headers(route: ApiRoute) -> Iterator[Document]:
 def _body(route: ApiRoute) -> Document | None:
     if route.sends:
         file: Document = {"schema": {"type": "string", "format": "binary"}}
-        return {"required": True, "content": dict.fromkeys(route.sends, file)}
+        return {"required": False, "content": dict.fromkeys(route.sends, file)}  # or empty
     if not _has_json_body(route):
         return None
     path = frozenset(_in_path(route))

@@ -21,6 +21,7 @@ from trails.surfaces.rest.replies import JSON
 _LD_JSON: Final = "application/ld+json"
 _TURTLE: Final = "text/turtle"
 _HTML: Final = "text/html"
+_METRICS: Final = "text/plain"
 _SERVER: Final = "Server"
 _BRANCH: Final = field("branch", "The branch to read; main by default.", max_length=100)
 _SNAPSHOT: Final = field("snapshot", "A commit, to read the graph as it was then.", max_length=100)
@@ -73,6 +74,30 @@ REFERENCE: Final = (
         result=Health,
         refused=(503,),
         public=True,
+    ),
+    RouteReference(
+        path="/readyz",
+        name="readiness",
+        title="Whether the server can take requests",
+        description="All graphs are open, their views have caught up, and the disk can be written.",
+        result={"type": "object"},
+        refused=(503,),
+        public=True,
+    ),
+    RouteReference(
+        path="/metrics",
+        name="metrics",
+        title="Metrics",
+        description="For Prometheus, or as JSON; for administrators.",
+        result={"type": "object"},
+        media=(_METRICS, JSON),
+        refused=(404, 406),
+    ),
+    RouteReference(
+        path="/reference",
+        name="reference",
+        title="This document as a page",
+        media=(_HTML,),
     ),
     RouteReference(
         path="/graphs",
@@ -129,6 +154,53 @@ REFERENCE: Final = (
         group="Capabilities",
         result=CapabilityList,
         refused=(404,),
+    ),
+    RouteReference(
+        path="/graphs/{graph}/schema",
+        name="schema",
+        title="The types of a graph",
+        description="All that is known of them, as JSON Schema, or as SHACL shapes in Turtle.",
+        group="Graph",
+        fields=(_BRANCH, _SNAPSHOT),
+        headers=("If-None-Match",),
+        result={"type": "object"},
+        media=(JSON, "application/schema+json", _TURTLE),
+        refused=(400, 404, 406, 422),
+    ),
+    RouteReference(
+        path="/graphs/{graph}/stats",
+        name="stats",
+        title="How much of everything there is",
+        group="Graph",
+        fields=(_BRANCH, _SNAPSHOT),
+        headers=("If-None-Match",),
+        result={"type": "object"},
+        refused=(400, 404, 422),
+    ),
+    RouteReference(
+        path="/graphs/{graph}/doctor",
+        name="doctor",
+        title="Check a graph",
+        description="What 'trails doctor' finds; for those who may do the action Admin.",
+        group="Graph",
+        headers=("If-None-Match",),
+        result={"type": "object"},
+        refused=(400, 404),
+    ),
+    RouteReference(
+        path="/graphs/{graph}/admin/{op}",
+        method="POST",
+        name="admin",
+        title="Call an operation on the application",
+        description="trails.meta.<op>; the body has its arguments.",
+        group="Capabilities",
+        arguments={
+            "type": "object",
+            "properties": {"op": {"type": "string"}},
+            "required": ["op"],
+        },
+        result={"type": "object"},
+        refused=(400, 403, 404, 409, 415, 422),
     ),
     RouteReference(
         path="/graphs/{graph}/invoke/{name}",
