@@ -1,12 +1,16 @@
 """How Sphinx builds the site: ``make docs``.
 
 The pages are plain Markdown, readable without the site. ``index.md`` is the navigation: the links
-under each of its headings become a part of the sidebar.
+under each of its headings become a part of the sidebar. The site also has ``llms.txt``,
+``llms-full.txt`` and the Markdown of each page.
 """
 
 import re
+from pathlib import Path
 
 from sphinx.application import Sphinx
+
+from trails.projections.manual import read_manual
 
 project = "Trails"
 html_title = "Trails"
@@ -17,8 +21,7 @@ exclude_patterns = ["conf.py"]
 
 html_theme = "furo"
 html_show_sphinx = False
-html_copy_source = True
-html_sourcelink_suffix = ""
+html_copy_source = False
 html_theme_options = {
     "light_css_variables": {"font-stack": "system-ui, sans-serif"},
 }
@@ -51,6 +54,20 @@ def navigation(index: str) -> str:
     return "\n".join(("", *tables))
 
 
+def add_texts(app: Sphinx, error: Exception | None) -> None:
+    """Write what language models read."""
+    if error is not None:
+        return
+    manual, out = read_manual(Path(app.srcdir)), Path(app.outdir)
+    for name, text in manual.pages.items():
+        page = out / f"{name}.md"
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    (out / "llms.txt").write_text(manual.llms("."), encoding="utf-8")
+    (out / "llms-full.txt").write_text(manual.llms_full("."), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", adapt)
+    app.connect("build-finished", add_texts)

@@ -25,6 +25,7 @@ from trails.projections.coherence import (
     CARD,
     CLI,
     MCP,
+    OPENAPI,
     PROJECTIONS,
     REST,
     Projection,
@@ -33,6 +34,7 @@ from trails.projections.coherence import (
     recognise,
 )
 from trails.projections.mcp_tools import project_mcp_tool
+from trails.projections.openapi import ApiInfo, invocation_route, project_openapi
 from trails.projections.thing_description import Card, CardAction, Security, project_card
 from trails.projections.tools import ProjectedTools, project_capability, project_query
 from trails.registry.registry import Registry, RegistryCell
@@ -159,11 +161,15 @@ def registries(draw: st.DrawFn) -> Registry:
     )
 
 
+INFO = ApiInfo(title="T", version="1", description="", registry="digest")
+
+
 def documents_of(registry: Registry) -> list[tuple[Projection, dict[str, Any]]]:
     """Every projection of a registry, after a trip over its wire."""
     sources = [*registry.capabilities.values(), *registry.queries.values()]
     actions = [CardAction(tool_of(registry, each), each) for each in sources]
     tools = [each.tool for each in actions]
+    routes = [invocation_route("/graphs/main", each) for each in actions]
     card = Card("T", "main", "https://t/", "1", "digest", actions, registry.schema)
     listed = {"tools": [project_mcp_tool(each) for each in tools], "resultType": "complete"}
     whole = json.dumps(listed)
@@ -176,6 +182,7 @@ def documents_of(registry: Registry) -> list[tuple[Projection, dict[str, Any]]]:
             )
         ),
         (CARD, project_card(card, "https://t/", Security())),
+        (OPENAPI, project_openapi(INFO, routes, "https://t/", Security())),
         (REST, {"capabilities": tools, "registry": "digest"}),
         (CLI, {"tools": tools}),
     ]

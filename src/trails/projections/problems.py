@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from trails.model.results import Failure
+from trails.projections.pages import project_page
 
 PROBLEM: Final = "application/problem+json"
 ERRORS_PATH: Final = "/errors"
@@ -260,9 +261,9 @@ def project_problem_page(code: str) -> str | None:
     known = PROBLEMS.get(code)
     if known is None:
         return None
-    return _page(
+    return project_page(
         known.title,
-        f"<p>{escape(known.meaning)}</p>"
+        f"<h1>{escape(known.title)}</h1><p>{escape(known.meaning)}</p>"
         f"<p>Code: <code>{code}</code>. <a href='{ERRORS_PATH}'>All codes</a></p>",
     )
 
@@ -273,11 +274,4 @@ def project_problem_index() -> str:
         f"<li><a href='{ERRORS_PATH}/{code}'><code>{code}</code></a>: {escape(known.title)}</li>"
         for code, known in PROBLEMS.items()
     )
-    return _page("Errors", f"<ul>{rows}</ul>")
-
-
-def _page(title: str, body: str) -> str:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title></head><body><h1>{escape(title)}</h1>{body}</body></html>"
-    )
+    return project_page("Errors", f"<h1>Errors</h1><ul>{rows}</ul>")

@@ -1,4 +1,4 @@
-"""Project an OpenAPI document into a page to read: no script, no style from elsewhere.
+"""Project an OpenAPI document into a page to read.
 
 Every text of the document is escaped; its descriptions come from the authors of applications.
 """
@@ -7,21 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Final, cast
+from typing import cast
 
 import msgspec
 
 from trails.projections.json_schema import Document
-
-STYLE: Final = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
-    "code,pre{font-family:ui-monospace,monospace;font-size:.9em}"
-    "pre{overflow:auto;padding:.5rem;background:#8881;border-radius:4px}"
-    "section{border-top:1px solid #8884;padding:.5rem 0}"
-    "table{border-collapse:collapse}td,th{text-align:left;padding:.2rem .8rem .2rem 0;"
-    "vertical-align:top}b{display:inline-block;min-width:4rem}"
-)
-"""The style of the page, which a Content-Security-Policy allows by its digest."""
+from trails.projections.pages import project_page
 
 
 def project_reference_page(document: Document) -> str:
@@ -41,13 +32,10 @@ def project_reference_page(document: Document) -> str:
     body.append("<h2 id='schemas'>Schemas</h2>")
     components = cast(Mapping[str, Mapping[str, Document]], document["components"])
     for name, schema in components["schemas"].items():
-        body.append(f"<section id='{escape(name)}'><h3>{escape(name)}</h3>{_json(schema)}</section>")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(info['title'])}: reference</title><style>{STYLE}</style></head>"
-        f"<body>{''.join(body)}</body></html>"
-    )
+        body.append(
+            f"<section id='{escape(name)}'><h3>{escape(name)}</h3>{_json(schema)}</section>"
+        )
+    return project_page(f"{info['title']}: reference", "".join(body))
 
 
 def _operations(document: Document) -> Iterator[tuple[str, str, Document]]:

@@ -245,7 +245,7 @@ def _failure(message: str, **data: object) -> Failure:
     return failure_of(BudgetError(message, **data), "")
 
 
-class Trace(Protocol):
+class CallTracer(Protocol):
     """Does the work of a call on a graph inside of a span."""
 
     def __call__(self, graph: str, call: CallRecord, work: Awaitable[T], /) -> Awaitable[T]: ...
@@ -267,5 +267,5 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     exports: ExportLimits = ExportLimits()
     doctor: Callable[[], Report] | None = None
     """Examines the graph and its folder; None: only the graph is examined."""
-    trace: Trace | None = None
+    trace: CallTracer | None = None
     """Does the work of calls inside of spans, if the settings name a collector."""

@@ -59,7 +59,24 @@ def test_instances_are_listed_and_shown(place):
     assert [each["label"] for each in found["instances"]] == ["Read the tour"]
     document = place.json("get", "Person", "ann@example.org")
     assert document["@id"].endswith("/Person/ann%40example.org")
-    assert "title     Read the tour" in place.out("get", "Task", "t1")
+    assert place.out("get", "Task/t1").splitlines() == [
+        "Task/t1",
+        '    title  "Read the tour"',
+        '    status  "open"',
+        "    priority  1",
+        "    owner  Person/ann%40example.org",
+    ]
+    assert place.out("get", "Task", "t1", "--fields", "priority") == "Task/t1\n    priority  1\n"
+    assert place.out("get", "Task", "--fields", "title,priority").splitlines()[:3] == [
+        "id  title             priority",
+        "t1  Read the tour     1",
+        "t2  Write the report",
+    ]
+    page = place.json("get", "Task", "-f", "priority", "-f", "owner", "--limit", 1)
+    (first,) = page["instances"]
+    assert list(first["values"]) == ["priority", "owner"]
+    assert "did you mean 'title'?" in place.error("get", "Task", "--fields", "titel")
+    assert "empty name" in place.error("get", "Task", "--fields", "title,")
     first = place.json("commit", "list", "--limit", 50)["commits"][-1]["commit"]
     assert place.out("get", "Task", "--snapshot", first) == "No instances of Task.\n"
     assert "priority" in place.error("get", "Task", "--where", "priority=high")

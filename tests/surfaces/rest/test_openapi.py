@@ -25,15 +25,8 @@ CONFIG = """
 expected-statuses = [400, 403, 404, 405, 406, 409, 410, 412, 413, 414, 415, 416, 422, 428, 429]
 """
 
-CHECKS = ",".join(
-    (
-        "not_a_server_error",
-        "status_code_conformance",
-        "content_type_conformance",
-        "response_schema_conformance",
-        "negative_data_rejection",
-    )
-)
+CHECKS = """not_a_server_error,status_code_conformance,content_type_conformance,\
+response_schema_conformance,negative_data_rejection"""
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +56,8 @@ def test_every_route_is_described_and_nothing_else(document):
     served = set()
     for route in build_routes({}):
         methods = route.app._handlers if hasattr(route, "app") else route.endpoint._handlers
-        served |= {(method, route.path) for method in methods if method != "HEAD"}
+        path = route.path.replace(":path}", "}")
+        served |= {(method, path) for method in methods if method != "HEAD"}
     general = {
         (method, path) for method, path, _ in operations(document) if "/graphs/main/" not in path
     }

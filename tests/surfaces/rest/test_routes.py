@@ -287,7 +287,7 @@ def test_every_error_has_one_form(client):
     large = b'{"x": "' + b"a" * (33 << 20) + b'"}'
     sent = {"content_type": "application/json"}
     for method, path, body, headers, status in (
-        ("GET", "/", None, {}, 404),
+        ("GET", "/nothing", None, {}, 404),
         ("GET", "/graphs/", None, {}, 404),
         ("GET", "/graphs/main", None, {}, 404),
         ("GET", "/graphs/main/nothing", None, {}, 404),

@@ -42,9 +42,15 @@ class ServerConnection:
         if self._token is None and address.path is None:
             self._token = server_token()
 
-    def ask(self, method: str, path: str, query: Mapping[str, object] | None = None) -> bytes:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
         """Send a request without a body and return the answer."""
-        with self._answer(method, path, query) as response:
+        with self._answer(method, path, query, headers=headers) as response:
             return response.read()
 
     def post(self, path: str, body: object) -> bytes:

@@ -36,10 +36,12 @@ from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
 from trails.model.writes import LoadRequest
+from trails.projections.resources import JSON, LD_JSON
 from trails.request.answers import failure_of
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Route
-from trails.surfaces.cli.operations import InstancePage, Listing, ReadState
+from trails.request.resources.representations import RecordForm
+from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, RecordName
 from trails.surfaces.rest.backend import join_page, place_problem, write_uri
 
 _T = TypeVar("_T")
@@ -80,25 +82,24 @@ class LocalGraphClient:
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """Return a page of a type's instances."""
-        given = msgspec.structs.asdict(wanted)
-        del given["type"]
-        query = {name: str(value) for name, value in given.items() if value is not None}
-        found = join_page(self._read(view, [wanted.type], query))
+        query = {name: str(value) for name, value in _page_of(wanted).items()}
+        found = join_page(self._read(view, [wanted.type], query, RecordForm(fields=wanted.fields)))
         return msgspec.json.decode(found, type=InstancePage)
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
-        """Return one instance as JSON-LD."""
-        return self._read(view, [type_name, identifier], {})[0].text.encode()
+    def instance(self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool) -> bytes:
+        """Return one instance, as JSON-LD or as plain values."""
+        form = RecordForm(None if as_json_ld else "json", tuple(fields))
+        return self._read(wanted.view, [wanted.type, wanted.id], {}, form)[0].text.encode()
 
     def _read(
-        self, view: ReadState, parts: Sequence[str], query: Mapping[str, str]
+        self, view: ReadState, parts: Sequence[str], query: Mapping[str, str], form: RecordForm
     ) -> Sequence[Content]:
         branch = None if view.snapshot is not None or view.branch == "main" else view.branch
         problem = place_problem(branch, view.snapshot)
         if problem is not None:
             raise QueryError(problem)
         uri = write_uri(parts, query, branch=branch, snapshot=view.snapshot)
-        return _checked(self._runner.run(self._kernel.read_whole(self._actor, uri)))
+        return _checked(self._runner.run(self._kernel.read_whole(self._actor, uri, form)))
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in."""
@@ -218,15 +219,16 @@ class RemoteGraphClient:
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """Return a page of a type's instances."""
-        query = {**_place(view), **msgspec.structs.asdict(wanted)}
-        del query["type"]
+        query = {**_place(view), **_page_of(wanted), **_fields(wanted.fields)}
         found = self._connection.ask("GET", f"{self._root}/kg/{quote(wanted.type, safe='')}", query)
         return msgspec.json.decode(found, type=InstancePage)
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes:
-        """Return one instance as JSON-LD."""
-        path = f"kg/{quote(type_name, safe='')}/{quote(identifier, safe='')}"
-        return self._connection.ask("GET", f"{self._root}/{path}", _place(view))
+    def instance(self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool) -> bytes:
+        """Return one instance, as JSON-LD or as plain values."""
+        path = f"kg/{quote(wanted.type, safe='')}/{quote(wanted.id, safe='')}"
+        accepted = {"Accept": LD_JSON if as_json_ld else JSON}
+        query = {**_place(wanted.view), **_fields(fields)}
+        return self._connection.ask("GET", f"{self._root}/{path}", query, accepted)
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in, from its REST route."""
@@ -284,6 +286,20 @@ def _place(view: ReadState) -> dict[str, object]:
     if view.snapshot is not None:
         return {"snapshot": view.snapshot}
     return {} if view.branch == "main" else {"branch": view.branch}
+
+
+def _page_of(wanted: Listing) -> dict[str, object]:
+    """Return which page of a list is wanted."""
+    given = msgspec.structs.asdict(wanted)
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in {"type", "fields"}
+    }
+
+
+def _fields(fields: Sequence[str]) -> dict[str, object]:
+    return {"fields": ",".join(fields)} if fields else {}
 
 
 _A = TypeVar("_A", bound=msgspec.Struct)

@@ -35,7 +35,13 @@ from trails.model.operations.history import (
     MergeOutcome,
 )
 from trails.model.writes import LoadRequest
-from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, WriteOptions
+from trails.surfaces.cli.operations import (
+    InstancePage,
+    Listing,
+    ReadState,
+    RecordName,
+    WriteOptions,
+)
 
 
 def write_params(params: Mapping[str, object]) -> dict[str, object]:
@@ -69,7 +75,7 @@ class GraphClient(Protocol):
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage: ...
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> bytes: ...
+    def instance(self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool) -> bytes: ...
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in."""
@@ -114,9 +120,11 @@ class CommandSession:
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         return self._client.instances(view, wanted)
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> Mapping[str, object]:
-        """Return one instance as JSON-LD."""
-        found = self._client.instance(view, type_name, identifier)
+    def instance(
+        self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool
+    ) -> Mapping[str, object]:
+        """Return one instance, as JSON-LD or as plain values."""
+        found = self._client.instance(wanted, fields=fields, as_json_ld=as_json_ld)
         return msgspec.json.decode(found, type=dict[str, object])
 
     def branches(self) -> list[BranchInfo]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import unquote
 
 import msgspec
 
@@ -38,6 +39,7 @@ from trails.model.uris import (
     format_address,
     parse_address,
 )
+from trails.model.visibility import ENDS
 from trails.views.nodes.long_texts import StoredText
 
 NO_TYPES: Final = (
@@ -248,7 +250,10 @@ def known_field(
 
 
 class Titles:
-    """What readers call instances: the value of the type's label field, or the id."""
+    """What readers call instances: the value of the type's label field, or the id.
+
+    An edge is called by its ends: its label field, if any, tells no two of them apart.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -256,6 +261,10 @@ class Titles:
 
     def of(self, row: NodeState) -> str:
         """The title of an instance."""
+        if self._schema.by_name[row.type].edge is not None:
+            source, target = map(row.values.get, ENDS)
+            if isinstance(source, str) and isinstance(target, str):
+                return f"{unquote(source)} → {unquote(target)}"
         known = self._fields.get(row.type)
         if known is None:
             known = self._fields[row.type] = self._field(row.type)

@@ -73,6 +73,8 @@ class Listing(msgspec.Struct, frozen=True):
     limit: int | None = None
     offset: int | None = None
     cursor: str | None = None
+    fields: tuple[str, ...] = ()
+    """The fields to show; none: only the label."""
 
 
 class InstanceItem(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ class InstanceItem(msgspec.Struct, frozen=True):
 
     iri: str
     label: str
+    values: dict[str, object] | msgspec.UnsetType = msgspec.UNSET
+    """Those of the fields that were asked for."""
 
 
 class InstancePage(msgspec.Struct, frozen=True):
@@ -87,6 +91,15 @@ class InstancePage(msgspec.Struct, frozen=True):
 
     instances: tuple[InstanceItem, ...]
     next: str | None = None
+
+
+class RecordName(msgspec.Struct, frozen=True):
+    """A record as somebody typed it."""
+
+    type: str
+    id: str
+    """The id, or a reference of that type."""
+    view: ReadState
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -162,8 +175,10 @@ class Session(Protocol):
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         """A page of a type's instances."""
 
-    def instance(self, view: ReadState, type_name: str, identifier: str) -> Mapping[str, object]:
-        """One instance, as JSON-LD."""
+    def instance(
+        self, wanted: RecordName, *, fields: Sequence[str], as_json_ld: bool
+    ) -> Mapping[str, object]:
+        """One instance, as JSON-LD or as plain values; some of its fields, or all."""
 
     def queries(self) -> Sequence[StoredQueryInfo]:
         """The stored queries, by name."""

@@ -137,9 +137,10 @@ def _calls(found: Row) -> Iterator[Part]:
     if found["archived"]:
         yield ""
         yield "[dim]Older calls are archived and were not searched; add[/] --archived"
-    if found["next"] is not None:
+    call = found.get("next")
+    if isinstance(call, Mapping):
         yield ""
-        yield f"[dim]For the next page, add[/] --after {escape(_text(found['next']))}"
+        yield f"[dim]For the next page, add[/] --after {escape(str(call['arguments']['after']))}"
 
 
 def _blamed(values: Sequence[Row]) -> Iterator[Part]:

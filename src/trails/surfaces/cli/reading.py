@@ -19,7 +19,7 @@ import typer
 from trails.errors import QueryError
 from trails.model.texts import count
 from trails.model.uris import HERE, SCHEME, InstanceAddress, ReadPoint, parse_address
-from trails.surfaces.cli.operations import Listing, Operations, ReadState
+from trails.surfaces.cli.operations import InstancePage, Listing, Operations, ReadState, RecordName
 from trails.surfaces.cli.options import (
     BranchOption,
     FolderOption,
@@ -32,7 +32,7 @@ from trails.surfaces.cli.options import (
 from trails.surfaces.cli.output.markup import escape, has_colour, render
 from trails.surfaces.cli.output.reporting import Part, print_text
 from trails.surfaces.cli.output.tables import TextTable
-from trails.surfaces.cli.values import short, show_members
+from trails.surfaces.cli.values import short, spell
 
 _MAIN: Final = "main"
 _CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next match"}
@@ -42,7 +42,7 @@ _CALLS: Final = {"next": "Next", "previous": "Previous", "next_match": "Next mat
 NearOption = Annotated[
     str | None,
     typer.Option(
-        help="Only the nearest by a Vector field: to a text, to \\[numbers], or to those in @FILE.",
+        help="Only the nearest by a Vector field: to a text, to [numbers], or to those in @FILE.",
         metavar="FIELD=TEXT",
     ),
 ]
@@ -65,15 +65,6 @@ def read_near(text: str) -> dict[str, object]:
         return {"field": field, "vector": msgspec.json.decode(value, type=list[float])}
     except msgspec.MsgspecError:
         raise QueryError("--near: the vector is not a list of numbers in JSON") from None
-
-
-class RecordName(msgspec.Struct, frozen=True):
-    """A record as somebody typed it."""
-
-    type: str
-    id: str
-    """The id, or a reference of that type."""
-    view: ReadState
 
 
 def read_name(text: str, nodes: str, view: ReadState) -> RecordName:
@@ -102,7 +93,10 @@ def _view(place: ReadPoint, view: ReadState) -> ReadState:
 def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
 
-    @cli.command(epilog="Examples: trails get Task --where status=open · trails get Task/t1 --json")
+    @cli.command(
+        epilog="Examples: trails get Task --where status=open · trails get Task -f title,priority "
+        "· trails get Task/t1"
+    )
     def get(
         type_name: Annotated[
             str,
@@ -117,6 +111,16 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             typer.Option(help="Only instances with this value.", metavar="FIELD=VALUE"),
         ] = None,
         near: NearOption = None,
+        fields: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--fields",
+                "-f",
+                help="Show these fields, separated by commas.",
+                metavar="FIELD,...",
+                show_default="all of one record, the labels of a list",
+            ),
+        ] = None,
         limit: Annotated[
             int | None,
             typer.Option("--limit", "-n", help="Maximum number of instances.", show_default="100"),
@@ -133,25 +137,23 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """List the instances of a type, or show one; --json prints it as JSON-LD."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
-            view, listing = (
-                ReadState(branch, snapshot),
-                Listing(type_name, where, limit, None, cursor),
-            )
-            one = identifier is not None or "/" in type_name
-            if one and (near is not None or listing != Listing(type_name)):
-                message = "--where, --near, --limit and --cursor apply to lists; leave out the id"
-                raise QueryError(message)
-            if one:
+            view, names = ReadState(branch, snapshot), _split_names(fields)
+            listing = Listing(type_name, where, limit, None, cursor, names)
+            if identifier is not None or "/" in type_name:
+                if near is not None or listing != Listing(type_name, fields=names):
+                    raise QueryError(
+                        "--where, --near, --limit and --cursor apply to lists; leave out the id"
+                    )
                 named = (
                     read_name(type_name, session.nodes, view)
                     if identifier is None
                     else RecordName(type_name, identifier, view)
                 )
-                found = session.instance(named.view, named.type, named.id)
-                report.value = found
-                report.text = list(show_members(_named(found), session.nodes))
-                return
-            if near is not None:
+                report.value = found = session.instance(named, fields=names, as_json_ld=as_json)
+                report.text = [] if as_json else list(_show_record(found, session.nodes))
+            elif near is not None:
+                if names:
+                    raise QueryError("--fields and --near are mutually exclusive")
                 given: dict[str, object] = {
                     "type": type_name,
                     "near": read_near(near),
@@ -162,22 +164,11 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
                     "snapshot": snapshot,
                 }
                 given = {name: each for name, each in given.items() if each is not None}
-                nearest = session.call("node_list", given)
-                report.value = nearest
+                report.value = nearest = session.call("node_list", given)
                 report.text = list(_show_nearest(nearest, type_name))
-                return
-            page = session.instances(view, listing)
-            report.value = page
-            table = TextTable("id", "label")
-            for each in page.instances:
-                table.add_row(escape(unquote(each.iri.rpartition("/")[2])), escape(each.label))
-            report.text = [table] if page.instances else [f"No instances of {escape(type_name)}."]
-            if page.instances:
-                shown = count(len(page.instances), "instance")
-                more = "" if page.next is None else " on this page"
-                report.text += ["", f"[dim]{shown}{more}[/]"]
-            if page.next is not None:
-                report.text.append(f"[dim]For the next page, add[/] --cursor {escape(page.next)}")
+            else:
+                report.value = page = session.instances(view, listing)
+                report.text = list(_show_page(page, listing, session.nodes))
 
     @cli.command(epilog="Example: trails read Document/handbook body --offset 12000")
     def read(
@@ -248,6 +239,51 @@ def add_reading_commands(cli: typer.Typer, operations: Operations) -> None:
             }
             again = ["trails", "read", record, field]
             show_window(found, again, {**options, **places})
+
+
+def _split_names(given: Sequence[str] | None) -> tuple[str, ...]:
+    names = [name.strip() for text in given or () for name in text.split(",")]
+    if "" in names:
+        raise QueryError("--fields has an empty name; write --fields one,another")
+    return tuple(dict.fromkeys(names))
+
+
+def _show_record(found: Mapping[str, object], nodes: str) -> Iterator[Part]:
+    """A record as ``trails diff`` shows one: its name, and a line for each field with a value."""
+    yield f"[bold]{escape(_handle(str(found['iri']), nodes))}[/]"
+    for name, value in found.items():
+        if name not in {"iri", "type"} and value not in (None, []):
+            yield f"    {escape(name)}  {spell(value, nodes)}"
+
+
+def _show_page(page: InstancePage, listing: Listing, nodes: str) -> Iterator[Part]:
+    if not page.instances:
+        yield f"No instances of {escape(listing.type)}."
+        return
+    table = TextTable("id", *(listing.fields or ("label",)))
+    for each in page.instances:
+        handle = unquote(each.iri.rpartition("/")[2])
+        values = each.values or {}
+        cells = [_value(values.get(name), nodes) for name in listing.fields]
+        table.add_row(escape(handle), *(cells or [escape(each.label)]))
+    yield table
+    yield ""
+    more = "" if page.next is None else " on this page"
+    yield f"[dim]{count(len(page.instances), 'instance')}{more}[/]"
+    if page.next is not None:
+        yield f"[dim]For the next page, add[/] --cursor {escape(page.next)}"
+
+
+def _value(value: object, nodes: str) -> str:
+    if value is None or value == []:
+        return ""
+    if isinstance(value, str) and not value.startswith(nodes):
+        return escape(value)
+    return spell(value, nodes)
+
+
+def _handle(iri: str, nodes: str) -> str:
+    return unquote(iri.removeprefix(nodes)) if nodes else iri
 
 
 def _show_nearest(found: Mapping[str, object], type_name: str) -> Iterator[Part]:
@@ -325,20 +361,3 @@ def spell_command(words: Sequence[str], options: Mapping[str, object]) -> str:
         if value is not None:
             parts += [f"--{name}", str(value.resolve() if isinstance(value, Path) else value)]
     return shlex.join(parts)
-
-
-def _named(document: Mapping[str, object]) -> dict[str, object]:
-    """A JSON-LD document with the short names of its properties."""
-    found: dict[str, object] = {}
-    for name, value in document.items():
-        short_name = name.rpartition("#" if "#" in name else "/")[2].removeprefix("@")
-        found[short_name] = (
-            [_plain(each) for each in value] if isinstance(value, list) else _plain(value)
-        )
-    return found
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return value.get("@value", value.get("@id"))
-    return value.rpartition("#")[2] if isinstance(value, str) else value

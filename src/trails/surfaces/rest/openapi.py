@@ -1,4 +1,4 @@
-"""``/openapi.json``: every route of this server, as far as the caller sees what is behind it.
+"""``/openapi.json`` and ``/reference``: the routes of this server, as far as a caller sees them.
 
 Routes of built-ins and transfers are described by their declarations, the others by ``REFERENCE``.
 Beside the general routes (``/graphs/{graph}/invoke/{name}``) there is one for each capability,
@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
@@ -18,14 +19,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trails.model.caches import LRUCache
-from trails.model.capabilities import StoredQuery
-from trails.model.operations.graph import ChangeResult, QueryResult
 from trails.model.results import Failure
 from trails.model.types import TypeDescriptor
 from trails.projections.json_schema import Document, project_value
-from trails.projections.openapi import ApiInfo, ApiRoute, project_openapi
-from trails.projections.results import ResultType
-from trails.projections.thing_description import Card, CardAction, Security
+from trails.projections.openapi import (
+    ApiInfo,
+    ApiRoute,
+    invocation_route,
+    project_openapi,
+    spell_identifier,
+)
+from trails.projections.pages import HTML, PAGE_HEADERS
+from trails.projections.reference_page import project_reference_page
+from trails.projections.thing_description import Card, Security
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
 from trails.request.transfers import TRANSFERS
@@ -35,7 +41,9 @@ from trails.surfaces.rest.replies import JSON
 from trails.surfaces.rest.routing import REGISTRY, Graphs, Lists, actor_of
 
 OPENAPI_PATH: Final = "/openapi.json"
+REFERENCE_PATH: Final = "/reference"
 _DOCUMENTS: Final = LRUCache[tuple[object, ...], bytes](32)
+_PAGES: Final = LRUCache[bytes, bytes](8)
 _BUILTINS: Final = {each.name: each for each in OPERATIONS}
 _ABOUT: Final = (
     "A validated, versioned knowledge graph. Errors are problems of RFC 9457; their type leads to "
@@ -47,26 +55,47 @@ def openapi(graphs: Graphs, lists: Lists) -> Callable[[Request], Awaitable[Respo
     """What answers with the document."""
 
     async def answer(request: Request) -> Response:
-        actor = actor_of(request)
-        cards = [
-            found
-            for graph in graphs.values()
-            if not isinstance(graph, Failure)
-            and ((found := graph.card(actor)).schema.types or lists(actor))
-        ]
-        server, security = origin_of(request), security_of(request)
-        digests = tuple((each.graph, each.registry, each.schema.digest) for each in cards)
-        key = server, security, digests
-        body = _DOCUMENTS.get(key, lambda: encode_document(cards, server, security))
+        cards = _cards(graphs, lists, request)
         registry = ", ".join(each.registry for each in cards)
-        return Response(body, headers={REGISTRY: registry}, media_type=JSON)
+        headers = {REGISTRY: registry}
+        return Response(_document(cards, request), headers=headers, media_type=JSON)
 
     return answer
 
 
-def encode_document(cards: Iterable[Card], server: str, security: Security) -> bytes:
-    """The document of some graphs, as JSON."""
-    return msgspec.json.encode(describe_server(cards, server, security))
+def reference_page(graphs: Graphs, lists: Lists) -> Callable[[Request], Awaitable[Response]]:
+    """What answers with the document as a page."""
+
+    async def answer(request: Request) -> Response:
+        body = _document(_cards(graphs, lists, request), request)
+        page = await asyncio.to_thread(_PAGES.get, body, lambda: _page(body))
+        return Response(page, headers=dict(PAGE_HEADERS), media_type=HTML)
+
+    return answer
+
+
+def _page(document: bytes) -> bytes:
+    return project_reference_page(msgspec.json.decode(document)).encode()
+
+
+def _cards(graphs: Graphs, lists: Lists, request: Request) -> list[Card]:
+    """The graphs that a caller sees, each as far as it does."""
+    actor = actor_of(request)
+    return [
+        found
+        for graph in graphs.values()
+        if not isinstance(graph, Failure)
+        and ((found := graph.card(actor)).schema.types or lists(actor))
+    ]
+
+
+def _document(cards: Sequence[Card], request: Request) -> bytes:
+    server, security = origin_of(request), security_of(request)
+    digests = tuple((each.graph, each.registry, each.schema.digest) for each in cards)
+    return _DOCUMENTS.get(
+        (server, security, digests),
+        lambda: msgspec.json.encode(describe_server(cards, server, security)),
+    )
 
 
 def describe_server(cards: Iterable[Card], server: str, security: Security) -> Document:
@@ -192,38 +221,9 @@ def own_routes(card: Card, prefix: str) -> Iterator[ApiRoute]:
     root = f"/graphs/{quote(card.graph, safe='')}"
     for action in card.actions:
         builtin = _BUILTINS.get(action.tool.name) if action.source is None else None
-        if builtin is None or not builtin.routes:
-            yield _invocation(root, prefix, action, builtin)
+        yield invocation_route(root, action, None if builtin is None else builtin.result, prefix)
     for each in card.schema.types:
         yield from _type_routes(root, prefix, each)
-
-
-def _invocation(root: str, prefix: str, action: CardAction, builtin: Builtin | None) -> ApiRoute:
-    tool, source = action.tool, action.source
-    typed: ResultType | None = None if builtin is None else builtin.result
-    if isinstance(source, StoredQuery):
-        typed = ChangeResult if source.mutation else QueryResult
-    return ApiRoute(
-        method="POST",
-        path=f"{root}/invoke/{quote(tool.name, safe='')}",
-        name=f"{prefix}invoke_{_identifier(tool.name)}",
-        title=tool.title,
-        description=tool.description,
-        group="Queries" if isinstance(source, StoredQuery) else "Capabilities",
-        arguments=dict(tool.input_schema),
-        result=typed or dict(tool.output_schema or {"type": "object"}),
-        refused=_REFUSED,
-        extensions={
-            "x-trails-tool": tool.name,
-            "x-trails-command": f"trails call {tool.name}",
-            "x-trails-scope": tool.scope,
-            "x-trails-idempotent": tool.hints.idempotent,
-        },
-    )
-
-
-def _identifier(name: str) -> str:
-    return "".join(each if each.isalnum() else "_" for each in name)
 
 
 def _type_routes(root: str, prefix: str, descriptor: TypeDescriptor) -> Iterator[ApiRoute]:
@@ -259,7 +259,7 @@ def _type_routes(root: str, prefix: str, descriptor: TypeDescriptor) -> Iterator
             yield replace(
                 found,
                 path=path,
-                name=f"{prefix}{'get' if one else 'list'}_{_identifier(name)}",
+                name=f"{prefix}{'get' if one else 'list'}_{spell_identifier(name)}",
                 title=f"Get a {name}" if one else f"List {name}",
                 description=descriptor.description,
                 arguments=_without_type(found.arguments),

@@ -67,6 +67,44 @@ class RouteReference(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 REFERENCE: Final = (
     RouteReference(
+        path="/",
+        name="landing",
+        title="What this server is, and how to connect an agent",
+        media=(_HTML, JSON),
+        refused=(406,),
+        public=True,
+    ),
+    RouteReference(
+        path="/docs",
+        name="documentation",
+        title="The documentation",
+        media=(_HTML,),
+        public=True,
+    ),
+    RouteReference(
+        path="/docs/{page}",
+        name="documentation_page",
+        title="A page of the documentation",
+        fields=(field("page", "Its path; with .md, it is Markdown.", required=True),),
+        media=(_HTML, "text/markdown"),
+        refused=(404,),
+        public=True,
+    ),
+    RouteReference(
+        path="/llms.txt",
+        name="llms",
+        title="The index of the documentation, for language models",
+        media=("text/plain",),
+        public=True,
+    ),
+    RouteReference(
+        path="/llms-full.txt",
+        name="llms_full",
+        title="The whole documentation, for language models",
+        media=("text/plain",),
+        public=True,
+    ),
+    RouteReference(
         path="/healthz",
         name="health",
         title="Whether the server answers",

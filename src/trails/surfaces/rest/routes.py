@@ -27,6 +27,7 @@ from trails.model.names import META_PREFIX, portable_name
 from trails.model.results import Failure
 from trails.model.types import MAP
 from trails.model.uris import Content
+from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
@@ -71,8 +72,10 @@ from trails.surfaces.rest.conditions import (
 )
 from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
 from trails.surfaces.rest.health import health_routes
+from trails.surfaces.rest.landing import LANDING_PATH, landing
+from trails.surfaces.rest.manual import manual_routes
 from trails.surfaces.rest.negotiation import Representation, choose_form
-from trails.surfaces.rest.openapi import OPENAPI_PATH, openapi
+from trails.surfaces.rest.openapi import OPENAPI_PATH, REFERENCE_PATH, openapi, reference_page
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
@@ -382,7 +385,8 @@ def build_routes(
     for transfer, handler in _TRANSFERS:
         for route in transfer.routes:
             declared.setdefault(route.path, {})[route.method.lower()] = handler
-    return [
+    routes: list[BaseRoute] = [
+        *manual_routes(),
         *health_routes(monitor or Monitor(graphs)),
         SegmentRoute(ERRORS_PATH, Methods({"GET": _explain_errors})),
         SegmentRoute(f"{ERRORS_PATH}/{{code}}", Methods({"GET": _explain_errors})),
@@ -390,6 +394,7 @@ def build_routes(
         at("/kg/{type}", get=list_instances),
         at("/kg/{type}/{id}", get=get_instance),
         SegmentRoute(OPENAPI_PATH, Methods({"GET": openapi(graphs, lists)})),
+        SegmentRoute(REFERENCE_PATH, Methods({"GET": reference_page(graphs, lists)})),
         SegmentRoute("/.well-known/wot", Methods({"GET": cards.directory(graphs, lists)})),
         at("/card", get=cards.card),
         at("/capabilities", get=list_capabilities),
@@ -402,6 +407,8 @@ def build_routes(
         *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
+    paths = {each.path for each in routes if isinstance(each, SegmentRoute)}
+    return [SegmentRoute(LANDING_PATH, Methods({"GET": landing(graphs, lists, paths)})), *routes]
 
 
 def operation_routes(operations: Sequence[Builtin]) -> dict[str, dict[str, Handler]]:
@@ -435,7 +442,7 @@ async def _explain_errors(request: Request) -> Response:
         raise refused(
             "not_found", f"There is no error code {str(code)[:100]!r}; see {ERRORS_PATH}."
         )
-    return Response(page, media_type="text/html")
+    return Response(page, headers=PAGE_HEADERS, media_type=HTML)
 
 
 def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:

@@ -59,6 +59,7 @@ from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.metrics import METRICS_PATH
 from trails.model.results import Failure, describe_outage
+from trails.projections.manual import DOCS_PATH
 from trails.projections.problems import ERRORS_PATH
 from trails.projections.thing_description import Security
 from trails.request.answers import failure_of, plain_data
@@ -68,12 +69,14 @@ from trails.request.monitor import Monitor
 from trails.request.pipeline import Kernel
 from trails.surfaces.mcp.http import McpApp
 from trails.surfaces.rest.health import HEALTH_PATHS
+from trails.surfaces.rest.landing import LANDING_PATH
+from trails.surfaces.rest.manual import LLMS_PATHS
 from trails.surfaces.rest.routes import build_app
 
 _MCP_PATHS: Final = frozenset({"mcp", "sse", "messages"})
 _LOAD: Final = "load"
 """The path of loads, whose bodies are streamed."""
-_PUBLIC: Final = frozenset({*HEALTH_PATHS, ERRORS_PATH})
+_PUBLIC: Final = frozenset({*HEALTH_PATHS, *LLMS_PATHS, ERRORS_PATH, DOCS_PATH})
 _READING: Final = frozenset({"GET", "HEAD"})
 _READING_OR_ASKING: Final = frozenset({*_READING, "OPTIONS"})
 
@@ -190,8 +193,12 @@ class HttpInterface:
             await self._route(scope, receive, send)
 
     def _needs_nobody(self, path: str, head: AccessHeaders) -> bool:
-        """Whether a caller without a credential is answered, after all: with public metrics."""
-        return path == METRICS_PATH and self.monitor.public and head.authorization is None
+        """Whether a caller without a credential is answered, after all.
+
+        It gets the first page without any graph, and metrics if they are public.
+        """
+        public = path == LANDING_PATH or (path == METRICS_PATH and self.monitor.public)
+        return public and head.authorization is None
 
     def _check_size(self, scope: Scope, head: AccessHeaders) -> JsonReply | None:
         """Refuse a body whose declared length is too large."""
@@ -262,7 +269,7 @@ class HttpInterface:
 
 def _is_public(path: str) -> bool:
     """Whether a path needs no credential: it shows nothing of any graph."""
-    return path in _PUBLIC or path.startswith(f"{ERRORS_PATH}/")
+    return path in _PUBLIC or path.startswith((f"{ERRORS_PATH}/", f"{DOCS_PATH}/"))
 
 
 def _check_host(policy: HostPolicy, scope: Scope, head: AccessHeaders) -> JsonReply | None:

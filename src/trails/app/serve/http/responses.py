@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+_POLICY: Final = b"content-security-policy"
+"""A page for people has its own, which allows its style."""
 SECURITY: Final[Headers] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (_POLICY, b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """Answers are data for programs: browsers must not run, frame, embed or sniff them."""
@@ -51,8 +53,13 @@ class HeaderSender:
     def __call__(self, message: Message) -> Awaitable[None]:
         """Pass a message on."""
         if message["type"] == "http.response.start":
-            headers = [*message.get("headers", ()), *self._more]
-            if _PRIVATE[0] not in dict(headers):
+            headers = [*message.get("headers", ())]
+            given = dict(headers)
+            more = self._more
+            if _POLICY in given:
+                more = [each for each in more if each[0] != _POLICY]
+            headers += more
+            if _PRIVATE[0] not in given:
                 headers.append(_PRIVATE)
             message = {**message, "headers": headers}
         return self._send(message)
