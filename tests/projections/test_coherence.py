@@ -232,9 +232,24 @@ def test_every_projection_says_what_the_descriptor_says(registry):
 
 EDITS = {
     "description": {"description": "Edited by hand."},
-    "idempotent": {"annotations": {"idempotentHint": None}, "idempotent": None, "hints": None},
-    "input": {"inputSchema": {"type": "array"}, "input": {}, "input_schema": {"type": "array"}},
-    "output": {"outputSchema": {"type": "array"}, "output": {}, "output_schema": {"type": "x"}},
+    "idempotent": {
+        "annotations": {"idempotentHint": None},
+        "idempotent": None,
+        "hints": None,
+        "x-trails-idempotent": None,
+    },
+    "input": {
+        "inputSchema": {"type": "array"},
+        "input": {},
+        "input_schema": {"type": "array"},
+        "requestBody": {},
+    },
+    "output": {
+        "outputSchema": {"type": "array"},
+        "output": {},
+        "output_schema": {"type": "x"},
+        "responses": {},
+    },
 }
 
 
@@ -271,8 +286,8 @@ def test_an_edit_of_any_projection_is_found(registry, data):
 
 def edited(kind: Projection, entry: dict[str, Any], key: str, value: object) -> object:
     """Another value of a member; flags are turned."""
-    if key == "idempotent":
-        return not entry["idempotent"]
+    if key in {"idempotent", "x-trails-idempotent"}:
+        return not entry[key]
     if key == "hints":
         return {**entry["hints"], "idempotent": not entry["hints"]["idempotent"]}
     if key == "annotations":
@@ -285,6 +300,8 @@ def entries_of(kind: Projection, document: dict[str, Any]) -> dict[str, Any]:
     """The entries themselves, to be edited."""
     if kind is CARD:
         return document["actions"]
+    if kind is OPENAPI:
+        return {each["post"]["x-trails-tool"]: each["post"] for each in document["paths"].values()}
     listed = document["capabilities" if kind is REST else "tools"]
     return {each["name"]: each for each in listed}
 
@@ -293,6 +310,10 @@ def remove(kind: Projection, document: dict[str, Any], name: str) -> None:
     """Take an entry out."""
     if kind is CARD:
         del document["actions"][name]
+    elif kind is OPENAPI:
+        paths = document["paths"]
+        kept = {k: v for k, v in paths.items() if v["post"]["x-trails-tool"] != name}
+        document["paths"] = kept
     else:
         key = "capabilities" if kind is REST else "tools"
         document[key] = [each for each in document[key] if each["name"] != name]
@@ -302,6 +323,8 @@ def add(kind: Projection, document: dict[str, Any], name: str, entry: dict[str, 
     """Put another entry in."""
     if kind is CARD:
         document["actions"][name] = entry
+    elif kind is OPENAPI:
+        document["paths"]["/x/invoke/again"] = {"post": {**entry, "x-trails-tool": name}}
     else:
         document["capabilities" if kind is REST else "tools"].append({**entry, "name": name})
 
