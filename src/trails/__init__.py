@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from trails.app.app import App as App
+    from trails.app.remote.client import connect as connect
     from trails.authoring.capabilities import Context as Context
     from trails.authoring.capabilities import capability as capability
     from trails.authoring.capabilities import meta_capability as meta_capability
@@ -56,6 +57,7 @@ _HOMES = {
     "Shape": "trails.authoring.types",
     "Vector": "trails.authoring.predicates",
     "capability": "trails.authoring.capabilities",
+    "connect": "trails.app.remote.client",
     "edge_type": "trails.authoring.types",
     "meta_capability": "trails.authoring.capabilities",
     "node_type": "trails.authoring.types",

@@ -131,21 +131,24 @@ def setting_tables(struct, title) -> Iterator[tuple[str, type]]:
         found = nested(field.type)
         if found is not None:
             inner, many = found
-            name = ".".join(filter(None, (title.strip("[]"), field.name, many and "<id>")))
+            by_name = "<id>" if many == "by name" else ""
+            name = ".".join(filter(None, (title.strip("[]"), field.name, by_name)))
             if any(nested(each.type) is None for each in msgspec.structs.fields(inner)):
-                yield f"[{name}]", inner
+                yield f"[[{name}]]" if many == "in a list" else f"[{name}]", inner
             yield from setting_tables(inner, f"[{name}]")
 
 
 def nested(annotation):
-    """The struct that a setting is a table of, and whether there are many by name."""
+    """The struct that a setting is a table of, and how there can be many of them, if at all."""
     info = types.type_info(annotation)
     options = info.types if isinstance(info, types.UnionType) else (info,)
     for each in options:
         if isinstance(each, types.StructType):
-            return each.cls, False
+            return each.cls, ""
         if isinstance(each, types.DictType) and isinstance(each.value_type, types.StructType):
-            return each.value_type.cls, True
+            return each.value_type.cls, "by name"
+        if isinstance(each, types.VarTupleType) and isinstance(each.item_type, types.StructType):
+            return each.item_type.cls, "in a list"
     return None
 
 
@@ -179,7 +182,8 @@ def type_name(info):
             kind = "integer" if isinstance(info, types.IntType) else "number"
             return ", ".join((kind, *bounds(info)))
         case types.VarTupleType():
-            return f"list of {type_name(info.item_type)}s"
+            kind, *rest = type_name(info.item_type).split(", ")
+            return ", ".join((f"list of {kind}s", *rest))
         case types.DictType():
             return f"table of {type_name(info.value_type)}s"
     raise AssertionError(info)

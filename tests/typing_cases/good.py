@@ -21,6 +21,7 @@ from trails import (
     Shape,
     Vector,
     capability,
+    connect,
     edge_type,
     meta_capability,
     node_type,
@@ -145,3 +146,20 @@ def embed() -> None:
         ctx: Context = app.context(actor="ann")
         app.call(app.context(), "tasks.close", {"task": "trails://kg/Task/1"})
         use(ctx)
+
+
+def elsewhere() -> None:
+    """A program on a server uses the same classes."""
+    with connect("http://127.0.0.1:8321", "token", Task, Person, timeout=5) as client:
+        ctx = client.context(branch="review")
+        assert_type(Task.where(title="a").fetch(ctx), list[Task])
+        assert_type(Person.get(ctx, "ann@example.org"), Person)
+        assert_type(Task.get(ctx, "t").save(ctx), Commit | None)
+
+
+async def awaited() -> None:
+    """With an event loop too."""
+    async with connect("http://127.0.0.1:8321", None, Task) as client:
+        assert_type(await client.get(Task, "t"), Task)
+        assert_type(await client.fetch(Task.where(priority__gt=3)), list[Task])
+        assert_type(await client.run(len, "abc"), int)

@@ -19,7 +19,7 @@ from mcp_types.jsonrpc import jsonrpc_message_adapter
 from tests.worlds.surfaces import MODERN, OneCaller
 
 from trails import App
-from trails.app.serve.relay.endpoint import Endpoint
+from trails.app.serve.relay.endpoint import RemoteEndpoint
 from trails.app.serve.relay.remote import RemoteFront
 from trails.app.serve.relay.streams import ClientLines
 from trails.app.sessions.servers import parse_address
@@ -110,7 +110,7 @@ async def bridge_transport(url: str, graph: str = "g") -> AsyncIterator[Any]:
                 for line in text.splitlines():
                     await send(line)
 
-        endpoint = Endpoint(parse_address(url), graph, None)
+        endpoint = RemoteEndpoint(parse_address(url), graph, None)
         await RemoteFront(endpoint, ClientLines(Streams()), lambda _line: None).run()
 
     async with line_transport(serve) as streams:

@@ -41,12 +41,14 @@ from trails.app.upkeep import (
     DOCTOR,
     OPTIMIZE,
     VERIFY,
+    WEBHOOKS,
     BackupArguments,
     CleanupArguments,
     DoctorArguments,
     OptimizeArguments,
     UpkeepOperation,
     VerifyArguments,
+    WebhookArguments,
     list_backups,
     restore_project,
 )
@@ -77,6 +79,7 @@ from trails.model.upkeep import (
     Recovery,
     Report,
     RestoreRequest,
+    WebhookStatus,
 )
 from trails.surfaces.cli.operations import Progress, ProjectLocation, Session
 
@@ -218,6 +221,16 @@ class LocalOperations(LocalServer, LocalPolicies):
             LocalGraphClient(app, choose_graph(graphs, graph), caller.actor) as client,
         ):
             yield CommandSession(client)
+
+    def webhooks(self, folder: Path, graph: str | None, report: Progress) -> list[WebhookStatus]:
+        """List the webhooks of every graph, or of one."""
+        return _perform(folder, WEBHOOKS, WebhookArguments(graph), report)
+
+    def resume_webhook(
+        self, folder: Path, graph: str | None, name: str, since: str | None, report: Progress
+    ) -> WebhookStatus:
+        """Enable a webhook again."""
+        return _perform(folder, WEBHOOKS, WebhookArguments(graph, name, since), report)[0]
 
     def cleanup(
         self, folder: Path, graph: str | None, report: Progress, *, keep: int, dry_run: bool

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import inspect
 
+from trails.app.webhooks.settings import WebhookSettings, check_webhooks
 from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
@@ -270,6 +271,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How MCP clients see the graph."""
     budgets: Budgets = Budgets()
     """Limits of one actor."""
+    webhooks: tuple[WebhookSettings, ...] = ()
+    """Servers that are notified of changes."""
 
 
 class Loads(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -434,6 +437,7 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
             if each.base_iri:
                 check_base_iri(each.base_iri)
+            check_webhooks(graph, each.webhooks)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None
     if settings.auth.oauth is not None:

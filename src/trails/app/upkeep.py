@@ -17,6 +17,7 @@ import msgspec
 from trails.app.app import App
 from trails.app.doctor import examine_project, examine_serving
 from trails.app.settings import DATA_FOLDER, choose_graph
+from trails.app.webhooks.states import describe_webhook, read_state, resume_webhook
 from trails.engine.graph.graph import Graph, now
 from trails.engine.upkeep.backups import (
     GRAPHS,
@@ -41,7 +42,16 @@ from trails.errors import (
 )
 from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
-from trails.model.upkeep import Cleaned, Finding, Manifest, Optimized, Report, RestoreRequest, flag
+from trails.model.upkeep import (
+    Cleaned,
+    Finding,
+    Manifest,
+    Optimized,
+    Report,
+    RestoreRequest,
+    WebhookStatus,
+    flag,
+)
 
 Progress = Callable[[str], None]
 
@@ -284,8 +294,32 @@ OPTIMIZE: Final = UpkeepOperation("optimize", OptimizeArguments, dict[str, Optim
 DOCTOR: Final = UpkeepOperation("doctor", DoctorArguments, list[Report], _doctor)
 
 
+class WebhookArguments(msgspec.Struct, frozen=True):
+    graph: str | None = None
+    resume: str | None = None
+    """The webhook to enable again; None lists them."""
+    since: str | None = None
+    """The commit that it continues after, or ``head``; None: where it was."""
+
+
+def _webhooks(app: App, given: WebhookArguments, report: Progress) -> list[WebhookStatus]:
+    del report
+    if given.resume is not None:
+        name = choose_graph(app.settings.graphs, given.graph)
+        known = app.settings.graphs[name].webhooks
+        return [resume_webhook(app.stored_graph(name), known, given.resume, given.since)]
+    return [
+        describe_webhook(name, each, read_state(graph, each))
+        for name, graph in _graphs(app, given.graph).items()
+        for each in app.settings.graphs[name].webhooks
+    ]
+
+
+WEBHOOKS: Final = UpkeepOperation("webhooks", WebhookArguments, list[WebhookStatus], _webhooks)
+
+
 def find_operation(name: str) -> UpkeepOperation[msgspec.Struct, object] | None:
     known: dict[str, UpkeepOperation] = {  # type: ignore[type-arg]  # each with types of its own
-        each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR)
+        each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR, WEBHOOKS)
     }
     return known.get(name)

@@ -41,6 +41,10 @@ OPERATOR: Final = Actor("local", frozenset(SCOPES), credential="operator")
 """The operator: a user who can read the project's files, through the command line."""
 
 
+WEBHOOK: Final = "webhook"
+"""The credential of an actor for whom a webhook reads: the operator's settings name it."""
+
+
 def is_limited(actor: Actor | None) -> bool:
     """Whether quotas apply: without a credential all callers have the same name."""
     return actor is not None and actor.credential not in {"", OPERATOR.credential}

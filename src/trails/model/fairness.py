@@ -24,6 +24,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from trails.errors import LimitError
+
 NO_ACTOR: Final = ""
 """The name for work that belongs to no actor."""
 
@@ -345,6 +347,46 @@ async def give_way_to_writes() -> None:
 def _is_short_work_beside(work: WorkInProgress | None, now: float) -> bool:
     recent = now - _SHORT
     return any(each.begun > recent and each is not work for each in tuple(_all_work))
+
+
+_deadline: ContextVar[tuple[float, float] | None] = ContextVar("trails_deadline", default=None)
+"""Until when reads here may take, and how many seconds that was."""
+_ROWS: Final = 256
+"""Rows after which a bounded read looks at the clock."""
+
+
+@contextmanager
+def reading_within(seconds: float) -> Iterator[None]:
+    """Stop reads in the block that take longer; they also give way to short work."""
+    token = _deadline.set((monotonic() + seconds, seconds))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def paced(read: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
+    """The same read of a row, which looks at the clock now and then if reads are bounded here."""
+    bound = _deadline.get()
+    if bound is None:
+        return read
+    count = 0
+
+    def read_in_time(handle: str, row: bytes) -> T:
+        nonlocal count
+        count += 1
+        if count % _ROWS == 0:
+            give_way()
+            if monotonic() > bound[0]:
+                raise LimitError(
+                    f"the selection was stopped after {bound[1]:g} s; narrow it by a condition "
+                    "on one field with an exact value, or raise '[sandbox] seconds' in trails.toml",
+                    limit="seconds",
+                    value=bound[1],
+                )
+        return read(handle, row)
+
+    return read_in_time
 
 
 def with_pauses(items: Iterable[T]) -> Iterator[T]:

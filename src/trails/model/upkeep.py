@@ -115,6 +115,26 @@ class RestoreRequest(msgspec.Struct, frozen=True):
     """A commit, a log position or a time; None: the last backup."""
 
 
+class WebhookStatus(msgspec.Struct, frozen=True):
+    """A webhook, and what came of its last attempt."""
+
+    graph: str
+    name: str
+    url: str
+    branch: str
+    state: Literal["new", "active", "retrying", "disabled"]
+    position: str | None = None
+    """The commit up to which everything was delivered."""
+    delivered: int = 0
+    failures: int = 0
+    last_attempt: str | None = None
+    last_status: int | None = None
+    last_error: str = ""
+    next_attempt: str | None = None
+    disabled: str = ""
+    """Why it is disabled."""
+
+
 Scope = Literal["user", "project"]
 Outcome = Literal["installed", "replaced", "present", "removed", "absent", "shown"]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from trails.identity.oauth.challenges import PLAIN, Challenges, StepUp, has_access_token
 from trails.identity.tokens import TokenBook, split_token
-from trails.model.actors import LOCAL, OPERATOR, Actor, Secret
+from trails.model.actors import LOCAL, OPERATOR, WEBHOOK, Actor, Secret
 from trails.model.caches import BoundedCache
 from trails.model.capabilities import SCOPES, Scope
 from trails.model.results import Failure
@@ -140,7 +140,7 @@ class Authenticator:
         """Whether the credential of an actor is still valid."""
         if actor.credential in {"", WANTED}:
             return not self.required
-        if actor.credential in {STATIC, OPERATOR.credential}:
+        if actor.credential in {STATIC, OPERATOR.credential, WEBHOOK}:
             return True  # as long as the process that it was given to
         if has_access_token(actor):
             return self._oauth is not None and self._oauth.is_current(actor)

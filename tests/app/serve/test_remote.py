@@ -24,7 +24,7 @@ from tests.worlds.processes import (
     is_running,
     wait_until,
 )
-from tests.worlds.projects import give_token, make_notebook, make_workshop
+from tests.worlds.projects import give_token, id_of, make_notebook, make_workshop, tokens_of
 from tests.worlds.surfaces import INITIALIZED, META, hello, message_of
 
 from trails.app.serve.relay.legacy_watch import LATEST
@@ -162,6 +162,13 @@ def test_an_orderly_restart_is_not_noticed(tmp_path):
             client.wait_for("notifications/resources/updated")
 
 
+PROGRESS = (
+    b': hello\r\n\r\nevent: message\r\ndata: {"jsonrpc":"2.0","method":"notifications/progress",'
+    b'"params":{"progressToken":"p","progress":1}}\r\n\r\n'
+    b'event: message\r\ndata: {"jsonrpc":"2.0",\r\ndata: "id":1,"result":{}}\r\n\r\n'
+)
+
+
 class Stranger(BaseHTTPRequestHandler):
     """A server that isn't Trails."""
 
@@ -173,6 +180,7 @@ class Stranger(BaseHTTPRequestHandler):
             "page": (200, "text/html", b"<h1>Welcome</h1>"),
             "missing": (404, "text/html", b"<h1>Not found</h1>"),
             "json": (200, "application/json", b'{"hello": "world"}'),
+            "stream": (200, "text/event-stream", PROGRESS),
         }[self.path.split("/")[2]]
         self.send_response(status)
         self.send_header("Content-Type", media)
@@ -206,6 +214,14 @@ def test_a_server_that_is_not_trails(stranger, graph):
         assert client.close() == 0
 
 
+def test_an_answer_may_be_a_stream(stranger):
+    """Progress comes before the result, each on a line of its own."""
+    with Bridge(stranger, "--graph", "stream") as client:
+        assert client.answer(client.ask("ping")) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+        (progress,) = client.notified
+        assert progress["params"] == {"progressToken": "p", "progress": 1}
+
+
 def test_a_server_that_is_not_there():
     """Each request is answered at once, so that a client does not wait for nothing."""
     with socket.socket() as taken:
@@ -215,7 +231,7 @@ def test_a_server_that_is_not_there():
             for _ in range(2):
                 error = client.answer(client.ask("initialize", hello()))["error"]
                 assert error["data"] == {"code": "unreachable"}
-                assert "trails serve" in error["message"]
+                assert "Connection refused; start one with 'trails serve'" in error["message"]
             listen = {"notifications": {"toolsListChanged": True}, "_meta": META}
             assert "error" in client.answer(client.ask("subscriptions/listen", listen))
             assert client.close() == 0
@@ -235,6 +251,14 @@ def test_tokens(tmp_path):
         with Bridge(web.url, "--graph", "main", env={"TRAILS_TOKEN": token}) as client:
             client.initialize()
             assert client.call("trails_meta_ping")["actor"] == "ann"
+        with Bridge(web.url, "--graph", "main", env={"TRAILS_TOKEN": token}) as client:
+            wanted = {"notifications": {"toolsListChanged": True}, "_meta": META}
+            listen = client.ask("subscriptions/listen", wanted)
+            client.wait_for("notifications/subscriptions/acknowledged")
+            other = give_token(folder, "bob")
+            tokens_of(folder).revoke([id_of(token)], None)
+            assert client.answer(listen)["error"]["code"] == -32001
+        token = other
         with Bridge(web.url, "--graph", "nope", env={"TRAILS_TOKEN": token}) as client:
             error = client.answer(client.ask("initialize", hello()))["error"]
             assert error["data"]["code"] == "not_found"

@@ -33,6 +33,7 @@ from trails.app.serve.relay.links import Listeners, Preamble
 from trails.app.serve.relay.owners import OwnerAddress, SocketFolder
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
 from trails.app.settings import Settings
+from trails.app.webhooks.senders import deliver_webhooks
 from trails.errors import SettingsError
 from trails.identity.oauth.challenges import Challenges
 from trails.model.actors import OPERATOR, Secret
@@ -133,12 +134,14 @@ async def _serve(
     running = asyncio.create_task(http.run(sessions.answered))
     running.add_done_callback(lambda task: _report_failure(task, report))
     tidying = asyncio.create_task(trim_memory())
+    delivering = asyncio.create_task(deliver_webhooks(app, graphs, os.environ, report))
     try:
         if listening.ports:
             await http.begin(running)
         yield
     finally:
         tidying.cancel()
+        delivering.cancel()
         server.close()
         http.ending.set()
         grace = app.settings.server.drain_seconds

@@ -11,7 +11,6 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Final
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -23,6 +22,7 @@ from trails.app.sessions.servers import (
     error_of,
     read_failure,
     server_token,
+    write_query,
 )
 from trails.errors import UnreachableError
 from trails.model.actors import OPERATOR
@@ -96,8 +96,7 @@ class ServerConnection:
         headers: Mapping[str, str] | None = None,
     ) -> Generator[HTTPResponse, None, None]:
         """Yield a successful response; raise a failure as the error it was on the server."""
-        asked = {name: _spell(value) for name, value in (query or {}).items() if value is not None}
-        target = f"{self._address.prefix}{path}{'?' if asked else ''}{urlencode(asked, doseq=True)}"
+        target = f"{self._address.prefix}{path}{write_query(query)}"
         connection = _open(self._address, operator=self._token is None)
         try:
             _send(connection, method, target, blocks, {**self._credential(), **(headers or {})})
@@ -117,11 +116,6 @@ class ServerConnection:
 
     def _credential(self) -> dict[str, str]:
         return {} if self._token is None else {"Authorization": f"Bearer {self._token.reveal()}"}
-
-
-def _spell(value: object) -> object:
-    """Spell a boolean for a query string."""
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _send(

@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from types import TracebackType
-from typing import Final, NoReturn, Self, TypeVar
+from typing import Final, NoReturn, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -184,7 +184,7 @@ class _Tools(msgspec.Struct):
     capabilities: list[Tool]
 
 
-def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
+def list_graphs(connection: Connection) -> dict[str, str] | None:
     """List the graphs of a server with the base of their IRIs; None if it does not list them."""
     try:
         body = connection.ask("GET", "/graphs")
@@ -195,16 +195,42 @@ def list_graphs(connection: ServerConnection) -> dict[str, str] | None:
     return read_graphs(body)
 
 
-def explain_absence(connection: ServerConnection, graph: str) -> NoReturn:
+def explain_absence(connection: Connection, graph: str) -> NoReturn:
     """Raise why a graph is not listed: it does not exist, or it is quarantined."""
     connection.ask("GET", f"/graphs/{quote(graph, safe='')}/snapshot")
     raise NotFoundError(f"the server does not list the graph {graph!r}; retry")
 
 
+class Connection(Protocol):
+    """Requests to a server."""
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes: ...
+
+    def post(self, path: str, body: object) -> bytes: ...
+
+    def send(
+        self,
+        path: str,
+        query: Mapping[str, object],
+        blocks: Iterable[bytes],
+        headers: Mapping[str, str],
+    ) -> bytes: ...
+
+    def receive(
+        self, path: str, query: Mapping[str, object], headers: Mapping[str, str] | None = None
+    ) -> Generator[bytes, None, None]: ...
+
+
 class RemoteGraphClient:
     """A graph of a server, over REST."""
 
-    def __init__(self, connection: ServerConnection, graph: str, uri: str | None) -> None:
+    def __init__(self, connection: Connection, graph: str, uri: str | None) -> None:
         self._connection = connection
         self._root = f"/graphs/{quote(graph, safe='')}"
         self.graph = graph

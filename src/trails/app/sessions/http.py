@@ -1,4 +1,4 @@
-"""An asynchronous HTTP client for a Trails server, with the errors of ``connection``.
+"""What HTTP clients of a Trails server share, and an asynchronous one.
 
 Redirects are not followed: the token must not go to another server. An answer may take as long as
 its work, so that only connecting has a deadline; the system notices a peer that is gone.
@@ -6,7 +6,9 @@ its work, so that only connecting has a deadline; the system notices a peer that
 
 from __future__ import annotations
 
+import os
 import socket
+from ssl import SSLError
 from typing import Final
 
 import httpx2
@@ -16,9 +18,8 @@ from trails.errors import UnreachableError
 from trails.model.actors import Secret
 
 _CONNECT_SECONDS: Final = 10.0
-_KEPT: Final = 16
-"""Idle connections that are kept for the next requests."""
-_PROBES: Final = [
+LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+PROBES: Final = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     *(
         (socket.IPPROTO_TCP, getattr(socket, name), value)
@@ -31,16 +32,14 @@ _PROBES: Final = [
 
 def open_http(address: ServerAddress, token: Secret | None) -> httpx2.AsyncClient:
     """Return a client whose paths are below the address."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT)
     return httpx2.AsyncClient(
         base_url=url_of(address),
         headers={} if token is None else {"Authorization": f"Bearer {token.reveal()}"},
         timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-        limits=limits,
         transport=httpx2.AsyncHTTPTransport(
             verify=address.tls,  # loading certificates takes 40 ms, which plain HTTP does not need
-            limits=limits,
-            socket_options=_PROBES,
+            limits=LIMITS,
+            socket_options=PROBES,
         ),
     )
 
@@ -50,9 +49,23 @@ def is_unsent(error: httpx2.TransportError) -> bool:
     return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError)
 
 
+def _reason(error: BaseException | None) -> str:
+    """The system's own words, below those of the libraries."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and error.strerror and not isinstance(error, SSLError):
+            # The loop writes its own text for the number of a connection that failed.
+            number = error.errno or 0
+            return os.strerror(number) if number > 0 else error.strerror
+        else:
+            error = error.__cause__ or error.__context__
+    return ""
+
+
 def unreachable(error: httpx2.TransportError, address: ServerAddress) -> UnreachableError:
     """Explain why there is no answer."""
-    what = str(error) or type(error).__name__
+    what = _reason(error) or str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in what:
         return UnreachableError(
             f"{address.name} has a certificate that this machine does not trust; set SSL_CERT_FILE "

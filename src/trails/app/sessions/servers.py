@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -63,6 +63,16 @@ def url_of(address: ServerAddress) -> str:
     host = f"[{address.host}]" if ":" in address.host else address.host
     port = "" if address.port is None else f":{address.port}"
     return f"{'https' if address.tls else 'http'}://{host}{port}{address.prefix}"
+
+
+def write_query(query: Mapping[str, object] | None) -> str:
+    """Return arguments as a query string, with its question mark; empty if there are none."""
+    asked = {name: _spell(value) for name, value in (query or {}).items() if value is not None}
+    return f"?{urlencode(asked, doseq=True)}" if asked else ""
+
+
+def _spell(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def chosen_token() -> Secret | None:
@@ -118,13 +128,13 @@ def read_failure(status: int, reason: str, body: bytes, address: ServerAddress) 
         ) from None
 
 
-class RemoteGraph(msgspec.Struct, frozen=True):
+class ListedGraph(msgspec.Struct, frozen=True):
     graph_id: str
     uri: str
 
 
 class _Graphs(msgspec.Struct):
-    graphs: list[RemoteGraph]
+    graphs: list[ListedGraph]
 
 
 def read_graphs(body: bytes) -> dict[str, str]:

@@ -115,7 +115,7 @@ class CommandSession:
 
     def record(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a built-in that has a REST route."""
-        return self._record(dict[str, object], name, arguments)
+        return self.typed(dict[str, object], name, arguments)
 
     def instances(self, view: ReadState, wanted: Listing) -> InstancePage:
         return self._client.instances(view, wanted)
@@ -131,7 +131,7 @@ class CommandSession:
         found: list[BranchInfo] = []
         given: dict[str, object] = {"limit": _PAGE}
         while True:
-            page = self._record(BranchList, "branch_list", given)
+            page = self.typed(BranchList, "branch_list", given)
             found += page.branches
             if page.next is None:
                 return found
@@ -139,11 +139,11 @@ class CommandSession:
 
     def create_branch(self, name: str, source: str) -> BranchInfo:
         """Create a branch at the head of another branch, or at a commit."""
-        return self._record(BranchCreated, "branch_create", {"name": name, "from": source}).branch
+        return self.typed(BranchCreated, "branch_create", {"name": name, "from": source}).branch
 
     def delete_branch(self, name: str, *, force: bool) -> BranchInfo:
         given = {"name": name, "force": force}
-        return self._record(BranchDeleted, "branch_delete", given).deleted
+        return self.typed(BranchDeleted, "branch_delete", given).deleted
 
     def merge(self, request: MergeRequest) -> MergeOutcome:
         """Merge a branch or commit into a branch."""
@@ -153,7 +153,7 @@ class CommandSession:
             for conflict, each in request.resolutions.items()
         ]
         try:
-            return self._record(MergeOutcome, "branch_merge", given)
+            return self.typed(MergeOutcome, "branch_merge", given)
         except ConflictError as error:
             if "conflicts" not in error.data:
                 raise
@@ -164,31 +164,31 @@ class CommandSession:
         given = {**msgspec.structs.asdict(wanted), "after": after, "limit": limit}
         if wanted.branch is None:
             given["all_branches"] = True
-        return self._record(CommitList, "commit_list", given)
+        return self.typed(CommitList, "commit_list", given)
 
     def commit(self, reference: str, *, limit: int) -> CommitResult:
         """Return a commit and its changes."""
-        return self._record(CommitResult, "commit_get", {"commit": reference, "limit": limit})
+        return self.typed(CommitResult, "commit_get", {"commit": reference, "limit": limit})
 
     def diff(self, start: str, end: str, *, limit: int) -> DifferenceResult:
         """Return the changes from one state to another."""
         given = {"from": start, "to": end, "limit": limit}
-        return self._record(DifferenceResult, "graph_diff", given)
+        return self.typed(DifferenceResult, "graph_diff", given)
 
     def queries(self) -> Sequence[StoredQueryInfo]:
         given = {"detail_level": "full"}
-        return self._record(StoredQueryList, "stored_query_list", given).queries
+        return self.typed(StoredQueryList, "stored_query_list", given).queries
 
     def ask(self, view: ReadState, text: str, params: Mapping[str, object]) -> QueryResult:
         given = {"query": text, "params": write_params(params), **_place(view)}
-        return self._record(QueryResult, "graph_query", given)
+        return self.typed(QueryResult, "graph_query", given)
 
     def run(
         self, view: ReadState, name: str, params: Mapping[str, object]
     ) -> QueryResult | ChangeResult:
         """Run a stored query; one that changes data returns its commit."""
         given = {"name": name, "params": params, **_place(view)}
-        found = self._record(dict[str, object], "stored_query_run", given)
+        found = self.typed(dict[str, object], "stored_query_run", given)
         if "commit" in found:
             return msgspec.convert(found, ChangeResult)
         return msgspec.convert(found, QueryResult)
@@ -199,7 +199,7 @@ class CommandSession:
         """Change the graph in one commit."""
         what = {"update" if isinstance(change, str) else "operations": change}
         given = {**what, "branch": branch, **msgspec.structs.asdict(options)}
-        return self._record(MutationResult, "graph_mutate", given)
+        return self.typed(MutationResult, "graph_mutate", given)
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit."""
@@ -228,7 +228,8 @@ class CommandSession:
         """Yield the content of the blob that a field of a record names."""
         return self._client.blob(view, type_name, identifier, field)
 
-    def _record(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
+    def typed(self, wanted: type[_T], name: str, arguments: Mapping[str, object]) -> _T:
+        """Call a built-in that has a REST route, whose result has this type."""
         given = {key: value for key, value in arguments.items() if value is not None}
         return msgspec.json.decode(self._client.record(name, given), type=wanted)
 

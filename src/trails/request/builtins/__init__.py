@@ -14,6 +14,7 @@ from trails.request.builtins import (
     queries,
     reading,
     search,
+    selecting,
     writes,
 )
 from trails.request.builtins.declare import Builtin
@@ -30,6 +31,7 @@ OPERATIONS: Final[tuple[Builtin, ...]] = tuple(
             *queries.BUILTINS,
             *reading.BUILTINS,
             *search.BUILTINS,
+            *selecting.BUILTINS,
             *writes.BUILTINS,
         ),
         key=lambda each: each.name,

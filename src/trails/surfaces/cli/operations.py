@@ -44,6 +44,7 @@ from trails.model.upkeep import (
     Recovery,
     Report,
     RestoreRequest,
+    WebhookStatus,
 )
 from trails.model.writes import LoadRequest
 
@@ -303,6 +304,14 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
 
         Without ``declared`` the project's own code is not run.
         """
+
+    def webhooks(self, folder: Path, graph: str | None, progress: Progress) -> list[WebhookStatus]:
+        """The webhooks of every graph, or of the named one."""
+
+    def resume_webhook(
+        self, folder: Path, graph: str | None, name: str, since: str | None, progress: Progress
+    ) -> WebhookStatus:
+        """Enable a webhook again, from its position or from another commit."""
 
     def cleanup(
         self, folder: Path, graph: str | None, progress: Progress, *, keep: int, dry_run: bool

@@ -42,16 +42,34 @@ def manual() -> Manual:
     return read_manual(packed if packed.is_dir() else package.parents[1] / "docs")
 
 
+# Anybody may ask for these, so each is made once; there are as many as pages.
+
+
+@cache
+def _index() -> str:
+    return manual().llms(DOCS_PATH)
+
+
+@cache
+def _whole() -> str:
+    return manual().llms_full(DOCS_PATH)
+
+
+@cache
+def _html(path: str) -> str | None:
+    return manual().html(path)
+
+
 async def _llms(request: Request) -> Response:
     """The index of the documentation, for language models."""
     del request
-    return Response(manual().llms(DOCS_PATH), media_type="text/plain")
+    return Response(_index(), media_type="text/plain")
 
 
 async def _llms_full(request: Request) -> Response:
     """The whole documentation, for language models."""
     del request
-    return Response(manual().llms_full(DOCS_PATH), media_type="text/plain")
+    return Response(_whole(), media_type="text/plain")
 
 
 async def _page(request: Request) -> Response:
@@ -60,7 +78,7 @@ async def _page(request: Request) -> Response:
     source = manual().pages.get(path.removesuffix(".md")) if path.endswith(".md") else None
     if source is not None:
         return Response(source, media_type=_MARKDOWN)
-    page = manual().html(path)
+    page = _html(path) if path in manual().pages else None
     if page is None:
         raise refused("not_found", f"There is no page {path[:100]!r}; see {DOCS_PATH}.")
     return Response(page, headers=PAGE_HEADERS, media_type=HTML)

@@ -22,6 +22,7 @@ import msgspec
 
 from trails.errors import QueryError, StaleError
 from trails.model.constraints import Coerce
+from trails.model.fairness import paced
 from trails.model.nodes import NodeState, Order, PageEnd, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.visibility import SchemaFilter
@@ -116,7 +117,8 @@ class Selector:
         self._schema = schema
         self._loaded: dict[str, Values | None] = {}
         self._schema_filter = schema_filter
-        self._read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
+        read: _Read = partial(index.state, db) if schema_filter is None else self._filtered
+        self._read: _Read = paced(read)
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
 

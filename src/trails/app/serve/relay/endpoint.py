@@ -62,7 +62,7 @@ class UnansweredError(Exception):
         """Whether the server may have got the request."""
 
 
-class Endpoint:
+class RemoteEndpoint:
     """One graph of one server."""
 
     def __init__(self, address: ServerAddress, graph: str | None, token: Secret | None) -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from trails.app.serve.relay.endpoint import Endpoint, UnansweredError
+from trails.app.serve.relay.endpoint import RemoteEndpoint, UnansweredError
 from trails.app.serve.relay.frames import MAX_LINE, Frame, Id, Message, read_frame
 from trails.app.serve.relay.legacy_watch import LegacyWatch
 from trails.app.serve.relay.repeats import (
@@ -87,7 +87,7 @@ class Contact:
 class RemoteFront:
     """The client's side of one session."""
 
-    def __init__(self, endpoint: Endpoint, client: ClientLines, report: Progress) -> None:
+    def __init__(self, endpoint: RemoteEndpoint, client: ClientLines, report: Progress) -> None:
         self._endpoint = endpoint
         self._client = client
         self._report = report
@@ -289,7 +289,7 @@ def serve_remote(server: str, graph: str | None, report: Progress) -> int:
 
     async def serve() -> None:
         client = ClientLines(StandardStreams(asyncio.get_running_loop()))
-        await RemoteFront(Endpoint(address, graph, server_token()), client, report).run()
+        await RemoteFront(RemoteEndpoint(address, graph, server_token()), client, report).run()
 
     return run_until_signal(serve, asyncio.new_event_loop)
 

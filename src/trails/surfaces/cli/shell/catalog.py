@@ -132,7 +132,7 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
         ),
         ListedCommand(
             "changes",
-            "changes",
+            "feed.changes",
             "add_changes_command",
             "List changes, oldest first: each commit, and the nodes that it changed.",
         ),
@@ -177,6 +177,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "project",
             "add_recover_command",
             "Recover lost commits from the log's tail and the views; damaged files are kept.",
+        ),
+        ListedCommand(
+            "webhooks",
+            "feed.webhooks",
+            "add_webhook_commands",
+            "List webhooks and what came of their deliveries, or resume one.",
         ),
         ListedCommand(
             "cleanup",

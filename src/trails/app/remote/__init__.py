@@ -1,0 +1,1 @@
+"""A running server as a Python program uses it: ``trails.connect``."""

@@ -1,0 +1,1 @@
+"""Webhooks: HTTP requests to other servers when a graph changes."""
