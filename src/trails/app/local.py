@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 from trails.app.access import access_of
 from trails.app.app import App
 from trails.app.clients.configuration import install_client, list_clients, uninstall_client
+from trails.app.modules import project_names
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
@@ -185,6 +186,16 @@ class LocalOperations(LocalServer, LocalPolicies):
             ]
 
     @contextmanager
+    def console(
+        self, folder: Path, graph: str | None, branch: str, actor: str, report: Progress
+    ) -> Iterator[Mapping[str, object]]:
+        """Open a project with its code; its own names, the app and a context."""
+        with _open_exclusively(folder, "console", report, declarations=True) as app:
+            name = choose_graph(app.settings.graphs, graph)
+            ctx = app.context(name, actor, branch)
+            yield {**project_names(folder, name), "app": app, "ctx": ctx}
+
+    @contextmanager
     def open(
         self, place: ProjectLocation, graph: str | None, report: Progress, *, declared: bool
     ) -> Iterator[Session]:
@@ -312,11 +323,13 @@ def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report
         return operation.run(app, given, report)
 
 
-def _open_exclusively(folder: Path, command: str, report: Progress) -> App:
-    """Open a project exclusively, without running its code."""
+def _open_exclusively(
+    folder: Path, command: str, report: Progress, *, declarations: bool = False
+) -> App:
+    """Open a project exclusively, with or without running its code."""
     set_private_umask()
     try:
-        return App.open(folder, declarations=False, progress=report)
+        return App.open(folder, declarations=declarations, progress=report)
     except LockedError as error:
         raise LockedError(
             f"{command} needs exclusive access, but process {error.data['pid']} has this "

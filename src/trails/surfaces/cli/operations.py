@@ -305,6 +305,11 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
         Without ``declared`` the project's own code is not run.
         """
 
+    def console(
+        self, folder: Path, graph: str | None, branch: str, actor: str, progress: Progress
+    ) -> AbstractContextManager[Mapping[str, object]]:
+        """Open a project, and its code, for a prompt; the names that are known there."""
+
     def webhooks(self, folder: Path, graph: str | None, progress: Progress) -> list[WebhookStatus]:
         """The webhooks of every graph, or of the named one."""
 

@@ -50,6 +50,7 @@ from trails.surfaces.rest.backend import (
     next_cursor,
     write_uri,
 )
+from trails.surfaces.rest.batches import batch
 from trails.surfaces.rest.bodies import (
     media_type,
     read_object,
@@ -402,6 +403,7 @@ def build_routes(
         at("/stats", get=read_stats),
         at("/doctor", get=read_doctor),
         at("/invoke/{name}", post=invoke),
+        at("/batch", post=batch),
         at("/admin/{op}", post=administer),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
         *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
