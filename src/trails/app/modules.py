@@ -30,6 +30,20 @@ _OWN_MODULES = "trails_project_"
 _SAFE_MESSAGES = (ImportError, SyntaxError, NameError, AttributeError, TrailsError)
 
 
+def _module_name(folder: Path, graph: str) -> str:
+    return f"{_OWN_MODULES}{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
+
+
+def project_names(folder: Path, graph: str) -> dict[str, object]:
+    """Return the public names that the module of an opened graph has made itself."""
+    module = _module_name(folder.resolve(), graph)
+    return {
+        name: value
+        for name, value in (vars(sys.modules[module]) if module in sys.modules else {}).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module
+    }
+
+
 def load_module(folder: Path, file: str, graph: str) -> ModuleType:
     """Return a project's module: the one that the program has imported, or a new import.
 
@@ -42,7 +56,7 @@ def load_module(folder: Path, file: str, graph: str) -> ModuleType:
             return loaded
     if not path.is_file():
         raise SettingsError(f"graph {graph!r} names {file}, but {folder} has no such file")
-    name = f"{_OWN_MODULES}{folder.name.replace('-', '_')}_{graph.replace('-', '_')}"
+    name = _module_name(folder, graph)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"graph {graph!r}: {file} is not a Python file")

@@ -47,6 +47,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "Add this project to MCP clients, or remove it.",
         ),
         ListedCommand(
+            "console",
+            "shell.console",
+            "add_console_command",
+            "Open a Python prompt with the project's types, a context, and await.",
+        ),
+        ListedCommand(
             "doctor",
             "project",
             "add_project_commands",
