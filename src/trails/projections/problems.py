@@ -133,6 +133,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "not_allowed": ProblemType(
         "Method not allowed", "The path exists; the Allow header lists its methods."
     ),
+    "not_executed": ProblemType(
+        "Not executed",
+        "A call of a batch was not made, because of one before it; detail says why. Nothing of it "
+        "was done: send it again.",
+    ),
     "not_found": ProblemType(
         "Not found",
         "There is no such path, graph, type, node, branch or commit, or you cannot see it.",

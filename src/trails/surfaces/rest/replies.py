@@ -39,6 +39,7 @@ BY_CODE: Final[dict[str, int]] = {
     "schema_mismatch": 409,
     "stale": 410,
     "precondition_failed": 412,
+    "not_executed": 424,
     "too_large": 413,
     "media_type": 415,
     "range": 416,
