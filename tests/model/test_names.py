@@ -26,6 +26,7 @@ from trails.model.names import (
     meta_tool_name,
     portable_name,
 )
+from trails.request.builtins import OPERATIONS
 
 WORD = st.from_regex(r"\A[a-z][a-z0-9]*\Z")
 META_ID = st.lists(WORD, min_size=1, max_size=2).map(
@@ -229,3 +230,5 @@ def test_a_portable_name_has_neither_dots_nor_dashes():
     """Some clients refuse both."""
     assert portable_name("a.b-c_d") == "a_b_c_d"
     assert {portable_name(name) for name in BUILTIN_TOOLS} == BUILTIN_TOOLS
+    offered = {each.name for each in OPERATIONS if each.offered != "never"}
+    assert offered <= BUILTIN_TOOLS

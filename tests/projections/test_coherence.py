@@ -25,6 +25,7 @@ from trails.projections.coherence import (
     CARD,
     CLI,
     MCP,
+    OPENAPI,
     PROJECTIONS,
     REST,
     Projection,
@@ -33,6 +34,7 @@ from trails.projections.coherence import (
     recognise,
 )
 from trails.projections.mcp_tools import project_mcp_tool
+from trails.projections.openapi import ApiInfo, invocation_route, project_openapi
 from trails.projections.thing_description import Card, CardAction, Security, project_card
 from trails.projections.tools import ProjectedTools, project_capability, project_query
 from trails.registry.registry import Registry, RegistryCell
@@ -159,11 +161,15 @@ def registries(draw: st.DrawFn) -> Registry:
     )
 
 
+INFO = ApiInfo(title="T", version="1", description="", registry="digest")
+
+
 def documents_of(registry: Registry) -> list[tuple[Projection, dict[str, Any]]]:
     """Every projection of a registry, after a trip over its wire."""
     sources = [*registry.capabilities.values(), *registry.queries.values()]
     actions = [CardAction(tool_of(registry, each), each) for each in sources]
     tools = [each.tool for each in actions]
+    routes = [invocation_route("/graphs/main", each) for each in actions]
     card = Card("T", "main", "https://t/", "1", "digest", actions, registry.schema)
     listed = {"tools": [project_mcp_tool(each) for each in tools], "resultType": "complete"}
     whole = json.dumps(listed)
@@ -176,6 +182,7 @@ def documents_of(registry: Registry) -> list[tuple[Projection, dict[str, Any]]]:
             )
         ),
         (CARD, project_card(card, "https://t/", Security())),
+        (OPENAPI, project_openapi(INFO, routes, "https://t/", Security())),
         (REST, {"capabilities": tools, "registry": "digest"}),
         (CLI, {"tools": tools}),
     ]
@@ -225,9 +232,24 @@ def test_every_projection_says_what_the_descriptor_says(registry):
 
 EDITS = {
     "description": {"description": "Edited by hand."},
-    "idempotent": {"annotations": {"idempotentHint": None}, "idempotent": None, "hints": None},
-    "input": {"inputSchema": {"type": "array"}, "input": {}, "input_schema": {"type": "array"}},
-    "output": {"outputSchema": {"type": "array"}, "output": {}, "output_schema": {"type": "x"}},
+    "idempotent": {
+        "annotations": {"idempotentHint": None},
+        "idempotent": None,
+        "hints": None,
+        "x-trails-idempotent": None,
+    },
+    "input": {
+        "inputSchema": {"type": "array"},
+        "input": {},
+        "input_schema": {"type": "array"},
+        "requestBody": {},
+    },
+    "output": {
+        "outputSchema": {"type": "array"},
+        "output": {},
+        "output_schema": {"type": "x"},
+        "responses": {},
+    },
 }
 
 
@@ -264,8 +286,8 @@ def test_an_edit_of_any_projection_is_found(registry, data):
 
 def edited(kind: Projection, entry: dict[str, Any], key: str, value: object) -> object:
     """Another value of a member; flags are turned."""
-    if key == "idempotent":
-        return not entry["idempotent"]
+    if key in {"idempotent", "x-trails-idempotent"}:
+        return not entry[key]
     if key == "hints":
         return {**entry["hints"], "idempotent": not entry["hints"]["idempotent"]}
     if key == "annotations":
@@ -278,6 +300,8 @@ def entries_of(kind: Projection, document: dict[str, Any]) -> dict[str, Any]:
     """The entries themselves, to be edited."""
     if kind is CARD:
         return document["actions"]
+    if kind is OPENAPI:
+        return {each["post"]["x-trails-tool"]: each["post"] for each in document["paths"].values()}
     listed = document["capabilities" if kind is REST else "tools"]
     return {each["name"]: each for each in listed}
 
@@ -286,6 +310,10 @@ def remove(kind: Projection, document: dict[str, Any], name: str) -> None:
     """Take an entry out."""
     if kind is CARD:
         del document["actions"][name]
+    elif kind is OPENAPI:
+        paths = document["paths"]
+        kept = {k: v for k, v in paths.items() if v["post"]["x-trails-tool"] != name}
+        document["paths"] = kept
     else:
         key = "capabilities" if kind is REST else "tools"
         document[key] = [each for each in document[key] if each["name"] != name]
@@ -295,6 +323,8 @@ def add(kind: Projection, document: dict[str, Any], name: str, entry: dict[str, 
     """Put another entry in."""
     if kind is CARD:
         document["actions"][name] = entry
+    elif kind is OPENAPI:
+        document["paths"]["/x/invoke/again"] = {"post": {**entry, "x-trails-tool": name}}
     else:
         document["capabilities" if kind is REST else "tools"].append({**entry, "name": name})
 

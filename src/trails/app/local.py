@@ -18,13 +18,23 @@ import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
+from trails.app.clients.check import examine_clients
 from trails.app.clients.configuration import install_client, list_clients, uninstall_client
-from trails.app.modules import project_names
+from trails.app.modules import declared_registry, project_names
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress, find_owner
+from trails.app.served import (
+    ENVIRONMENT,
+    examine_environment,
+    examine_server,
+    examine_stored,
+    examine_wires,
+    safely,
+    served_findings,
+)
 from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import (
     LocalGraphClient,
@@ -59,6 +69,7 @@ from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableEr
 from trails.files import set_private_umask
 from trails.identity.tokens import TokenFile
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
+from trails.model.capabilities import ToolList
 from trails.model.decisions import (
     Explanation,
     PolicyActor,
@@ -130,9 +141,49 @@ class LocalOperations(LocalServer, LocalPolicies):
         """Make a project folder."""
         return scaffold_project(folder, name)
 
-    def doctor(self, folder: Path, report: Progress) -> list[Report]:
-        """Examine the machine, the declarations and every graph."""
-        return _perform(folder, DOCTOR, DoctorArguments(), report)
+    def doctor(
+        self, place: ProjectLocation, documents: Sequence[Path], report: Progress
+    ) -> list[Report]:
+        """Examine a project, and what is served of it; or a server."""
+        folder = place.folder
+        if place.server is not None:
+            connection = ServerConnection(parse_address(place.server))
+            reports = examine_server(connection)
+            graphs = [each.subject.removeprefix("Graph ") for each in reports]
+        else:
+            settings = read_settings(folder)
+            graphs = list(settings.graphs)
+            reports = _perform(folder, DOCTOR, DoctorArguments(), report)
+            owner = find_owner(folder)
+            if owner is not None:
+                reports += self._examine_owner(owner, folder, settings)
+            of_user = (
+                *examine_clients(folder.resolve(), settings),
+                *examine_environment(os.environ, ENVIRONMENT),
+            )
+            reports.append(Report("This user", of_user))
+        if documents:
+            listed = {name: self._listed(place, name, report) for name in graphs}
+            findings = [each for file in documents for each in examine_stored(file, listed)]
+            reports.append(Report("Documents", tuple(findings)))
+        return reports
+
+    def _examine_owner(
+        self, owner: OwnerAddress, folder: Path, settings: Settings
+    ) -> Iterator[Report]:
+        """Examine what the process that serves a folder sends to clients."""
+        connection = ServerConnection(_address(owner), operator=True)
+        for name in list_graphs(connection) or ():
+            declared = None
+            with suppress(TrailsError):  # reported with the declarations
+                declared = declared_registry(folder.resolve(), settings, name)
+            found = safely(examine_wires(connection, name, declared), name)
+            own = [each for each in served_findings(connection, name) if each.name == "projections"]
+            yield Report(f"Graph {name}, as it is served", (*found, *own))
+
+    def _listed(self, place: ProjectLocation, graph: str, report: Progress) -> ToolList:
+        with self.open(place, graph, report, declared=True) as session:
+            return session.listed()
 
     def metrics(self, place: ProjectLocation) -> ServerMetrics:
         """One moment of the server at a URL, or of the process that serves a folder."""

@@ -38,6 +38,7 @@ BUILTIN_TOOLS: Final = frozenset(
         "graph_mutate",
         "graph_query",
         "graph_snapshot",
+        "node_blame",
         "node_get",
         "node_list",
         "read_record_field",

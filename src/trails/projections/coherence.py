@@ -19,6 +19,7 @@ from trails.model.capabilities import Capability, StoredQuery, Tool
 from trails.model.iris import canonical
 from trails.projections.json_schema import Document, TypeLookup, project_fields
 from trails.projections.mcp_tools import REGISTRY_META
+from trails.projections.openapi import IDEMPOTENT, REGISTRY, TOOL
 from trails.projections.tools import controls_of, project_output, project_query_input
 
 _ANY_OBJECT: Final[Document] = {"type": "object"}
@@ -139,6 +140,32 @@ def read_listed(name: str, entry: Document) -> SharedFields:
     )
 
 
+def read_operation(name: str, entry: Document) -> SharedFields:
+    """An operation of OpenAPI that calls a tool; a result that is a struct is any object."""
+    body = _content(entry.get("requestBody"))
+    result = _content(_object(entry.get("responses")).get("200"))
+    return SharedFields(
+        name,
+        _text(entry.get("description")),
+        bool(entry.get(IDEMPOTENT, False)),
+        canonical_schema(body),
+        canonical_schema(_ANY_OBJECT if "$ref" in result or "anyOf" in result else result),
+    )
+
+
+def _content(value: object) -> Document:
+    """The schema of a body or response as JSON."""
+    content = _object(_object(value).get("content"))
+    return _object(_object(content.get("application/json")).get("schema"))
+
+
+def _operations(document: Document) -> Iterator[tuple[str, Document]]:
+    for path, methods in _object(document.get("paths")).items():
+        operation = _object(_object(methods).get("post"))
+        if "/invoke/" in path and TOOL in operation:
+            yield _text(operation[TOOL]), operation
+
+
 def _named(key: str) -> Callable[[Document], Iterator[tuple[str, Document]]]:
     """The entries of a list, by their names."""
 
@@ -187,7 +214,14 @@ CLI: Final = Projection(
     read_listed,
     lambda document: document.get("registry"),
 )
-PROJECTIONS: Final = (MCP, CARD, REST, CLI)
+OPENAPI: Final = Projection(
+    "OpenAPI operation",
+    lambda document: "openapi" in document,
+    _operations,
+    read_operation,
+    lambda document: _object(document.get("info")).get(REGISTRY),
+)
+PROJECTIONS: Final = (MCP, CARD, OPENAPI, REST, CLI)
 """In this order a document is recognised."""
 
 
@@ -244,6 +278,8 @@ def canonical_schema(schema: Mapping[str, object]) -> Document:
             found[name] = [value] if isinstance(value, str) else sorted(cast(list[str], value))
         elif name != "$schema":
             found[name] = value
+    if found.get("default") == {}:
+        del found["default"]  # no more than that it may be left out
     if not found.get("required", True):
         del found["required"]  # an empty set says nothing
     return _joined(found)

@@ -21,6 +21,7 @@ from trails.model.upkeep import Finding, flag, passed
 from trails.projections.coherence import (
     CARD,
     MCP,
+    OPENAPI,
     REST,
     Divergence,
     Projection,
@@ -32,7 +33,8 @@ from trails.projections.coherence import (
 )
 from trails.projections.json_schema import Document, TypeLookup
 from trails.projections.mcp_tools import project_mcp_tool
-from trails.projections.thing_description import CardAction, project_action
+from trails.projections.openapi import invocation_route, project_paths
+from trails.projections.thing_description import CardAction, Security, project_action
 from trails.projections.tools import project_capability, project_query
 from trails.registry.registry import Registry
 
@@ -160,9 +162,11 @@ def describe_callables(
 def project_documents(tools: Iterable[Tool]) -> Documents:
     """What each surface makes of some tools, as its clients read it."""
     listed = list(tools)
+    routes = [invocation_route("", CardAction(each)) for each in listed]
     made: list[tuple[Projection, object]] = [
         (MCP, {"tools": [project_mcp_tool(each) for each in listed]}),
         (CARD, {"actions": {each.name: project_action(CardAction(each)) for each in listed}}),
+        (OPENAPI, {"openapi": "", "paths": project_paths(routes, Security())}),
         (REST, {"capabilities": listed}),
     ]
     return [(kind, msgspec.json.decode(msgspec.json.encode(each))) for kind, each in made]

@@ -27,6 +27,7 @@ class PageLink(msgspec.Struct, frozen=True):
 
 LINKS: Final = (
     PageLink("openapi", "/openapi.json", "Description of the REST interface (OpenAPI)"),
+    PageLink("reference", "/reference", "The same as a page"),
     PageLink("directory", "/.well-known/wot", "Directory of cards (W3C Thing Descriptions)"),
     PageLink("documentation", DOCS_PATH, "Documentation", public=True),
     PageLink("llms", "/llms.txt", "Documentation for language models", public=True),

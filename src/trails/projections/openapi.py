@@ -11,18 +11,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
+from trails.model.capabilities import StoredQuery
+from trails.model.operations.graph import ChangeResult, QueryResult
 from trails.projections.json_schema import Document
 from trails.projections.problems import PROBLEM
 from trails.projections.results import ResultType, project_components, project_result
-from trails.projections.thing_description import Security
+from trails.projections.thing_description import CardAction, Security
 
 JSON: Final = "application/json"
 OPENAPI: Final = "3.1.0"
 REGISTRY: Final = "x-trails-registry"
 """The digest of the registry that a document comes from, in its ``info``."""
+TOOL: Final = "x-trails-tool"
+"""The MCP tool that does the same."""
+IDEMPOTENT: Final = "x-trails-idempotent"
 _BEARER: Final = "bearer"
 _TEXT: Final[Document] = {"type": "string"}
 _HEADERS: Final[Mapping[str, str]] = {
@@ -71,6 +77,8 @@ class ApiRoute(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The schema of its arguments, an object: those in the path, the query string and the body."""
     sends: tuple[str, ...] = ()
     """Media types of a body that is not JSON arguments; all arguments are in the query string."""
+    texts: tuple[str, ...] = ()
+    """Media types of a body that is one argument as a text; the others are in the query string."""
     headers: tuple[str, ...] = ()
     result: ResultType | Document | None = None
     """What a successful response has, if it is JSON."""
@@ -94,15 +102,51 @@ class ApiInfo(msgspec.Struct, frozen=True, kw_only=True):
     registry: str
 
 
+def invocation_route(
+    root: str, action: CardAction, result: ResultType | None = None, prefix: str = ""
+) -> ApiRoute:
+    """The route that calls a tool; ``result`` is the struct of a built-in's result."""
+    tool, source = action.tool, action.source
+    if isinstance(source, StoredQuery):
+        result = ChangeResult if source.mutation else QueryResult
+    return ApiRoute(
+        method="POST",
+        path=f"{root}/invoke/{quote(tool.name, safe='')}",
+        name=f"{prefix}invoke_{spell_identifier(tool.name)}",
+        title=tool.title,
+        description=tool.description,
+        group="Queries" if isinstance(source, StoredQuery) else "Capabilities",
+        arguments=dict(tool.input_schema),
+        result=result or dict(tool.output_schema or {"type": "object"}),
+        refused=(400, 403, 404, 409, 412, 415, 422),
+        extensions={
+            TOOL: tool.name,
+            "x-trails-command": f"trails call {tool.name}",
+            "x-trails-scope": tool.scope,
+            IDEMPOTENT: tool.hints.idempotent,
+        },
+    )
+
+
+def spell_identifier(name: str) -> str:
+    """A name as a part of an ``operationId``, from which generators make names of functions."""
+    return "".join(each if each.isalnum() else "_" for each in name)
+
+
+def project_paths(routes: Iterable[ApiRoute], security: Security) -> dict[str, Document]:
+    """Routes as operations, by path and method."""
+    paths: dict[str, Document] = {}
+    for each in routes:
+        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, security)
+    return paths
+
+
 def project_openapi(
     info: ApiInfo, routes: Sequence[ApiRoute], server: str, security: Security
 ) -> Document:
     """The document of a server that is reached at ``server``."""
     structs = [each.result for each in routes if each.result is not None]
     declared = [each for each in structs if not isinstance(each, dict)]
-    paths: dict[str, Document] = {}
-    for each in routes:
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, security)
     return {
         "openapi": OPENAPI,
         "info": {
@@ -113,7 +157,7 @@ def project_openapi(
         },
         "servers": [{"url": server}],
         "tags": [{"name": name} for name in dict.fromkeys(each.group for each in routes)],
-        "paths": paths,
+        "paths": project_paths(routes, security),
         "components": {
             "schemas": project_components([*declared, ProblemDetails]),
             "responses": dict(_problems(routes, security)),
@@ -242,15 +286,19 @@ def _headers(route: ApiRoute) -> Iterator[Document]:
 
 def _body(route: ApiRoute) -> Document | None:
     if route.sends:
-        file: Document = {"schema": {}}
-        return {"required": True, "content": dict.fromkeys(route.sends, file)}
+        file: Document = {"schema": {"type": "string", "format": "binary"}}
+        return {"required": False, "content": dict.fromkeys(route.sends, file)}  # or empty
     if not _has_json_body(route):
         return None
     path = frozenset(_in_path(route))
     schema: Document = {
         **route.arguments,
         "type": "object",
-        "properties": {k: each for k, each in _properties(route).items() if k not in path},
+        "properties": {
+            name: _without_empty_default(each)
+            for name, each in _properties(route).items()
+            if name not in path
+        },
     }
     needed = sorted(_required(route) - path)
     schema.pop("required", None)
@@ -260,7 +308,15 @@ def _body(route: ApiRoute) -> Document | None:
     example = example_of(schema)
     if example is not None:
         content["example"] = example
-    return {"required": bool(needed), "content": {JSON: content}}
+    texts: Document = {media: {"schema": _TEXT} for media in route.texts}
+    return {"required": bool(needed), "content": {JSON: content, **texts}}
+
+
+def _without_empty_default(schema: Document) -> Document:
+    """A schema as generators of clients accept it: they have no empty object as a default."""
+    if schema.get("default") == {}:
+        return {name: value for name, value in schema.items() if name != "default"}
+    return schema
 
 
 # --- responses ---------------------------------------------------------------------------

@@ -40,5 +40,5 @@ def project_components(results: Iterable[ResultType]) -> dict[str, Document]:
 def _any(wanted: object) -> Document:
     """A value of any JSON type is declared as ``object``."""
     if wanted is object:
-        return {}
+        return {"description": "Any JSON value."}
     raise NotImplementedError

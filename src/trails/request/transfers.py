@@ -35,6 +35,7 @@ from trails.request.builtins.declare import (
     READER,
     STREAM_OPENED,
     Builtin,
+    Route,
     StreamOpened,
     ToolContext,
     field,
@@ -52,6 +53,26 @@ from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry, of_queries
 from trails.request.threads import Threads
 
+BINARY: Final = "application/octet-stream"
+LOAD_TYPES: Final = {
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "text/turtle": "turtle",
+    "application/n-triples": "ntriples",
+    "application/n-quads": "nquads",
+    "application/ld+json": "jsonld",
+    "text/csv": "csv",
+}
+"""Media types of files that can be loaded, and their formats."""
+EXPORT_TYPES: Final = {
+    "ndjson": "application/x-ndjson",
+    "turtle": "text/turtle",
+    "nquads": "application/n-quads",
+    "jsonld": "application/ld+json",
+    "csv": "text/csv",
+}
+"""Formats of exports, and their media types."""
 _BLOCK: Final = 1 << 20
 _SOON: Final = 0.25
 """Seconds for which the file of an export that is almost finished is waited for."""
@@ -166,6 +187,14 @@ CONTENT: Final = Builtin(
     action=EXPORT_RECORDS.action,
     kind="export",
     run=_content,
+    routes=(
+        Route(
+            "GET",
+            "export/{export}/content",
+            name="export_content",
+            gives=tuple(EXPORT_TYPES.values()),
+        ),
+    ),
 )
 
 
@@ -203,6 +232,7 @@ BLOB_CONTENT: Final = Builtin(
     hints=READER,
     action="Read",
     run=_blob_content,
+    routes=(Route("GET", "kg/{type}/{id}/fields/{field}/content", gives=(BINARY, "*/*")),),
 )
 
 
@@ -244,6 +274,7 @@ BLOB_PUT: Final = Builtin(
     place="loop",
     kind="load",
     run=_put_blob,
+    routes=(Route("POST", "blobs", sends=(BINARY,), status=201),),
 )
 
 
@@ -261,6 +292,7 @@ EXPORT: Final = Builtin(
     action="Export",
     kind="export",
     run=_export,
+    routes=(Route("GET", "export", gives=tuple(EXPORT_TYPES.values())),),
 )
 
 
@@ -293,7 +325,11 @@ LOAD: Final = msgspec.structs.replace(
     fields=tuple(each for each in GRAPH_LOAD.fields if each.name != "data"),
     place="loop",
     run=_load,
+    routes=(Route("POST", "load", sends=(*LOAD_TYPES, BINARY)),),
 )
+
+TRANSFERS: Final = (LOAD, EXPORT, CONTENT, BLOB_PUT, BLOB_CONTENT, SPARQL)
+"""What has routes of its own beside the built-ins; each is handled by a function of REST."""
 
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]

@@ -109,7 +109,9 @@ def test_a_cancelled_call_ends_on_the_server(notebook, tmp_path):
         client.send(message_of(None, "notifications/cancelled", cancelled))
         assert client.call("notes.measure", text="four") == {"result": 4}
         (tmp_path / "begun-go").touch()
+        assert client.call("notes.measure", text="five!") == {"result": 5}
         assert client.close() == 0
+        assert client.line() is None
         assert slow not in client._answers
 
 

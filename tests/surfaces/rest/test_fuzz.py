@@ -88,7 +88,8 @@ def check(client, request):
     method, target, body, media = request
     headers = {"content_type": media} if media else {}
     got = client.send(method, target, body, **headers)
-    assert got.status < 500, got.body
+    # One graph of this server is in quarantine, so it is not ready.
+    assert got.status < 500 or (got.status == 503 and b"/errors/not_ready" in got.body), got.body
     if got.status >= 400 and method != "HEAD":
         error = json.loads(got.body)
         assert got.headers["content-type"] == "application/problem+json"

@@ -415,7 +415,7 @@ def uninstall_client(folder: Path, request: InstallRequest) -> Installation:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfProject:
+class ProjectEntries:
     """The entries of a graph of a project folder."""
 
     target: EntryTarget
@@ -482,7 +482,7 @@ _PLACES: Final = {
 }
 
 
-def _wanted(folder: Path, request: InstallRequest) -> _OfProject | _OfServer:
+def _wanted(folder: Path, request: InstallRequest) -> ProjectEntries | _OfServer:
     """Return the entries that a request means."""
     client, places = find_client(request.client), Places.here()
     if request.server is not None:
@@ -495,4 +495,4 @@ def _wanted(folder: Path, request: InstallRequest) -> _OfProject | _OfServer:
     graph = choose_graph(settings.graphs, request.graph)
     name = request.name or entry_name(settings, graph)
     target = find_target(client, request.scope, name, folder, places)
-    return _OfProject(target, folder, settings, graph)
+    return ProjectEntries(target, folder, settings, graph)

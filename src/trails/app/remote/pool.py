@@ -122,7 +122,7 @@ class PooledGraphClient(RemoteGraphClient):
 
     def _is_idempotent(self, name: str) -> bool:
         """Whether a tool may be called twice; asked when a call was lost."""
-        return any(each.name == name and each.hints.idempotent for each in self.tools())
+        return any(each.name == name and each.hints.idempotent for each in self.tools().tools)
 
 
 def _repeat(ask: Callable[[], bytes], is_repeatable: Callable[[], bool]) -> bytes:

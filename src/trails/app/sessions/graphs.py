@@ -30,7 +30,7 @@ from trails.app.sessions.session import Upload
 from trails.app.upkeep import UpkeepOperation
 from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
 from trails.model.actors import OPERATOR, Actor
-from trails.model.capabilities import Tool
+from trails.model.capabilities import Tool, ToolList
 from trails.model.operations.graph import LoadedData
 from trails.model.origins import ORIGIN, Origin
 from trails.model.results import Failure, Outcome
@@ -74,8 +74,8 @@ class LocalGraphClient:
         self._runner.close()
         ORIGIN.reset(self._origin)
 
-    def tools(self) -> Sequence[Tool]:
-        return self._kernel.tools(self._actor).tools
+    def tools(self) -> ToolList:
+        return self._kernel.tools(self._actor)
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
         return self._body(self._kernel.invoke(self._actor, name, arguments))
@@ -181,7 +181,8 @@ _ROUTES: Final = {each.name: each.routes for each in OPERATIONS if each.routes}
 
 
 class _Tools(msgspec.Struct):
-    capabilities: list[Tool]
+    capabilities: tuple[Tool, ...]
+    registry: str = ""
 
 
 def list_graphs(connection: Connection) -> dict[str, str] | None:
@@ -236,9 +237,10 @@ class RemoteGraphClient:
         self.graph = graph
         self.nodes = "" if uri is None else f"{uri}/"
 
-    def tools(self) -> Sequence[Tool]:
-        found = self._connection.ask("GET", f"{self._root}/capabilities")
-        return msgspec.json.decode(found, type=_Tools).capabilities
+    def tools(self) -> ToolList:
+        body = self._connection.ask("GET", f"{self._root}/capabilities")
+        found = msgspec.json.decode(body, type=_Tools)
+        return ToolList("", found.capabilities, found.registry)
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
         return self._connection.post(f"{self._root}/invoke/{quote(name, safe='')}", arguments)

@@ -14,7 +14,7 @@ import msgspec
 
 from trails.engine.transfer.formats import Joined, common_format
 from trails.errors import ConflictError, NotFoundError, ValidationError
-from trails.model.capabilities import Tool
+from trails.model.capabilities import Tool, ToolList
 from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.kinds import Iri, kind_of
 from trails.model.operations.graph import (
@@ -69,7 +69,7 @@ class GraphClient(Protocol):
     graph: str
     nodes: str
 
-    def tools(self) -> Sequence[Tool]: ...
+    def tools(self) -> ToolList: ...
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes: ...
 
@@ -107,6 +107,10 @@ class CommandSession:
         self.nodes = client.nodes
 
     def tools(self) -> Sequence[Tool]:
+        return self._client.tools().tools
+
+    def listed(self) -> ToolList:
+        """Return the same with the digest of the registry."""
         return self._client.tools()
 
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:

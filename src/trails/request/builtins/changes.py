@@ -70,7 +70,10 @@ GRAPH_CHANGES: Final = Builtin(
     action="Read",
     run=_changes,
     offered="never",
-    routes=(Route("GET", "changes"), Route("GET", "branches/{branch}/changes")),
+    routes=(
+        Route("GET", "changes"),
+        Route("GET", "branches/{branch}/changes", name="branch_changes"),
+    ),
     command="changes",
 )
 

@@ -224,7 +224,10 @@ GRAPH_DIFF: Final = Builtin(
     action="Read",
     run=_diff,
     offered="never",
-    routes=(Route("GET", "diff"), Route("GET", "branches/{to}/diff", {"from": "main"})),
+    routes=(
+        Route("GET", "diff"),
+        Route("GET", "branches/{to}/diff", {"from": "main"}, name="branch_diff"),
+    ),
     command="diff",
 )
 

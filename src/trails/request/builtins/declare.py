@@ -77,6 +77,13 @@ class Route(msgspec.Struct, frozen=True):
     """An argument and a media type: the body may be that argument alone, as text of that type."""
     gathers: str | None = None
     """The argument that gets all of the query string but the controls, as lists of texts."""
+    name: str = ""
+    """What OpenAPI calls it; empty: as the built-in."""
+    sends: tuple[str, ...] = ()
+    """Media types of a body that is a file; the arguments are in the query string."""
+    gives: tuple[str, ...] = ()
+    """Media types of the response, if it is not the result as JSON."""
+    status: int = 200
 
 
 class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):

@@ -237,8 +237,8 @@ EXPORT_RECORDS: Final = Builtin(
     run=_run,
     routes=(
         Route("POST", "export"),
-        Route("GET", "export/{export}"),
-        Route("DELETE", "export/{export}", {"discard": True}),
+        Route("GET", "export/{export}", name="export_status"),
+        Route("DELETE", "export/{export}", {"discard": True}, name="export_discard"),
     ),
 )
 

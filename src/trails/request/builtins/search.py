@@ -166,7 +166,7 @@ SEARCH: Final = Builtin(
     hints=READER,
     action="Read",
     run=_search,
-    routes=(Route("GET", "search"), Route("POST", "search")),
+    routes=(Route("GET", "search"), Route("POST", "search", name="search_post")),
     command="search",
 )
 

@@ -15,7 +15,7 @@ from trails.engine.session.context import GraphContext
 from trails.errors import LimitError, QueryError
 from trails.model.sparql.tokens import query_form, tokenize
 from trails.projections.tools import BRANCH, SNAPSHOT
-from trails.request.builtins.declare import STREAM_OPENED, StreamOpened, ToolContext
+from trails.request.builtins.declare import STREAM_OPENED, Route, StreamOpened, ToolContext
 from trails.request.builtins.queries import GRAPH_QUERY
 from trails.sandbox.serializers import serialize_result
 
@@ -23,6 +23,18 @@ ResultKind = Literal["solutions", "graph"]
 """What SELECT and ASK give, and what CONSTRUCT and DESCRIBE give."""
 Choose = Callable[[ResultKind], str]
 """The format for a kind of result; raises NotAcceptableError if the caller accepts none."""
+QUERY: Final = "application/sparql-query"
+FORM: Final = "application/x-www-form-urlencoded"
+MEDIA_TYPES: Final = (
+    "application/sparql-results+json",
+    "application/sparql-results+xml",
+    "text/csv",
+    "text/tab-separated-values",
+    "text/turtle",
+    "application/n-triples",
+    "application/ld+json",
+    "application/rdf+xml",
+)
 _GRAPHS: Final = frozenset({"CONSTRUCT", "DESCRIBE"})
 
 
@@ -65,6 +77,25 @@ SPARQL: Final = msgspec.structs.replace(
     controls=(BRANCH, SNAPSHOT),
     result=StreamOpened,
     run=_sparql,
-    routes=(),
+    routes=(
+        Route("GET", "sparql", name="sparql", gives=MEDIA_TYPES),
+        Route("POST", "sparql", name="sparql_post", sends=(QUERY, FORM), gives=MEDIA_TYPES),
+        Route("GET", "branches/{branch}/sparql", name="branch_sparql", gives=MEDIA_TYPES),
+        Route(
+            "POST",
+            "branches/{branch}/sparql",
+            name="branch_sparql_post",
+            sends=(QUERY, FORM),
+            gives=MEDIA_TYPES,
+        ),
+        Route("GET", "commits/{commit}/sparql", name="commit_sparql", gives=MEDIA_TYPES),
+        Route(
+            "POST",
+            "commits/{commit}/sparql",
+            name="commit_sparql_post",
+            sends=(QUERY, FORM),
+            gives=MEDIA_TYPES,
+        ),
+    ),
     command=None,
 )

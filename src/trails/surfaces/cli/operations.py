@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from trails.model.actors import IssuedToken, TokenRecord, TokenRequest
-from trails.model.capabilities import Tool
+from trails.model.capabilities import Tool, ToolList
 from trails.model.decisions import (
     Explanation,
     PolicyActor,
@@ -167,6 +167,9 @@ class Session(Protocol):
     def tools(self) -> Sequence[Tool]:
         """Everything that can be called, by name."""
 
+    def listed(self) -> ToolList:
+        """The same with the digest of the registry."""
+
     def call(self, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Call a capability, a stored query or a built-in."""
 
@@ -286,8 +289,10 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
         """Create a project folder; returns its path and files."""
 
-    def doctor(self, folder: Path, progress: Progress) -> list[Report]:
-        """Check a project and suggest fixes."""
+    def doctor(
+        self, place: ProjectLocation, documents: Sequence[Path], progress: Progress
+    ) -> list[Report]:
+        """Check a project or a server, and stored documents; suggest fixes."""
 
     def metrics(self, place: ProjectLocation) -> ServerMetrics:
         """One moment of the server at a URL, or of the process that serves a folder."""

@@ -20,7 +20,14 @@ from trails.errors import QueryError
 from trails.model.texts import count
 from trails.model.upkeep import Manifest, Recovery, RestoreRequest
 from trails.surfaces.cli.operations import Operations
-from trails.surfaces.cli.options import GraphsOption, JsonOption, ProjectOption
+from trails.surfaces.cli.options import (
+    FolderOption,
+    GraphsOption,
+    JsonOption,
+    ProjectOption,
+    ServerOption,
+    place_of,
+)
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.output.tables import TextTable
@@ -59,11 +66,25 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
                 ),
             ]
 
-    @cli.command(epilog="Example: trails doctor -p acme")
-    def doctor(*, project: ProjectOption = Path(), as_json: JsonOption = False) -> None:
-        """Check the project and suggest fixes for problems."""
+    @cli.command(epilog="Example: trails doctor -p acme card.json")
+    def doctor(
+        documents: Annotated[
+            list[Path] | None,
+            typer.Argument(
+                help="Stored cards, lists of tools or of capabilities, to compare with what is "
+                "declared.",
+                metavar="[DOCUMENT]...",
+            ),
+        ] = None,
+        *,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Check the project, what is served of it, and stored documents; suggest fixes."""
         with Reporting(as_json=as_json) as report:
-            report.show_reports(operations.doctor(project, report.progress))
+            place = place_of(project, server)
+            report.show_reports(operations.doctor(place, documents or [], report.progress))
 
     @cli.command(epilog="Example: trails verify --repair")
     def verify(

@@ -61,5 +61,6 @@ def origin_of(request: Request) -> str:
 
 
 def security_of(request: Request) -> Security:
+    """How this server recognises its callers."""
     found = request.scope.get(SECURITY_KEY)
     return found if isinstance(found, Security) else _OPEN

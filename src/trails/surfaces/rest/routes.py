@@ -31,8 +31,18 @@ from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
 from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
+from trails.request.builtins.sparql import SPARQL
 from trails.request.monitor import Monitor
 from trails.request.resources.representations import RecordForm, RecordFormat
+from trails.request.transfers import (
+    BLOB_CONTENT,
+    BLOB_PUT,
+    CONTENT,
+    EXPORT,
+    EXPORT_TYPES,
+    LOAD,
+    LOAD_TYPES,
+)
 from trails.surfaces.rest import cards
 from trails.surfaces.rest.backend import (
     ServedFile,
@@ -66,6 +76,7 @@ from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.landing import LANDING_PATH, landing
 from trails.surfaces.rest.manual import manual_routes
 from trails.surfaces.rest.negotiation import Representation, choose_form
+from trails.surfaces.rest.openapi import OPENAPI_PATH, REFERENCE_PATH, openapi, reference_page
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
 from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
@@ -175,23 +186,6 @@ def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
 
 MAX_LOAD: Final = 64 << 30
 """Bytes of one load: they go to disk, and are never in memory together."""
-FORMATS: Final = {
-    "application/x-ndjson": "ndjson",
-    "application/ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "text/turtle": "turtle",
-    "application/n-triples": "ntriples",
-    "application/n-quads": "nquads",
-    "application/ld+json": "jsonld",
-    "text/csv": "csv",
-}
-_EXPORTS: Final = {
-    "ndjson": "application/x-ndjson",
-    "turtle": "text/turtle",
-    "nquads": "application/n-quads",
-    "jsonld": "application/ld+json",
-    "csv": "text/csv",
-}
 _CODINGS: Final = {"": "", "identity": "", "gzip": "gzip", "zstd": "zstd"}
 
 
@@ -257,9 +251,9 @@ async def load(call: RestCall) -> Response:
     given = query_arguments(call)
     media = media_type(call.request)
     if "format" not in given:
-        if media not in FORMATS:
-            raise wrong_type(media, *FORMATS)
-        given["format"] = FORMATS[media]
+        if media not in LOAD_TYPES:
+            raise wrong_type(media, *LOAD_TYPES)
+        given["format"] = LOAD_TYPES[media]
     coding = call.request.headers.get("content-encoding", "").strip().lower()
     if coding not in _CODINGS:
         message = f"unsupported content encoding {coding[:50]!r}; use gzip or zstd"
@@ -279,7 +273,7 @@ async def export(call: RestCall) -> Response:
     found = await call.backend.transfers.export(call.actor, given)
     if isinstance(found, Failure):
         raise Refused(found)
-    return StreamingResponse(found, media_type=_EXPORTS.get(str(given["format"])))
+    return StreamingResponse(found, media_type=EXPORT_TYPES.get(str(given["format"])))
 
 
 async def export_content(call: RestCall) -> Response:
@@ -370,6 +364,16 @@ def read_range(header: str, size: int) -> tuple[int, int] | None:
     return int(first), end
 
 
+_TRANSFERS: Final[tuple[tuple[Builtin, Handler], ...]] = (
+    (LOAD, load),
+    (EXPORT, export),
+    (CONTENT, export_content),
+    (BLOB_PUT, put_blob),
+    (BLOB_CONTENT, blob_content),
+    (SPARQL, sparql),
+)
+
+
 def build_routes(
     graphs: Graphs, lists: Lists = visible_to_all, monitor: Monitor | None = None
 ) -> list[BaseRoute]:
@@ -379,6 +383,9 @@ def build_routes(
         return graph_route(graphs, path, **handlers)
 
     declared = operation_routes(OPERATIONS)
+    for transfer, handler in _TRANSFERS:
+        for route in transfer.routes:
+            declared.setdefault(route.path, {})[route.method.lower()] = handler
     routes: list[BaseRoute] = [
         *manual_routes(),
         *health_routes(monitor or Monitor(graphs)),
@@ -387,6 +394,8 @@ def build_routes(
         SegmentRoute("/graphs", Methods({"GET": _lister(graphs)}, lists)),
         at("/kg/{type}", get=list_instances),
         at("/kg/{type}/{id}", get=get_instance),
+        SegmentRoute(OPENAPI_PATH, Methods({"GET": openapi(graphs, lists)})),
+        SegmentRoute(REFERENCE_PATH, Methods({"GET": reference_page(graphs, lists)})),
         SegmentRoute("/.well-known/wot", Methods({"GET": cards.directory(graphs, lists)})),
         at("/card", get=cards.card),
         at("/capabilities", get=list_capabilities),
@@ -396,16 +405,8 @@ def build_routes(
         at("/invoke/{name}", post=invoke),
         at("/batch", post=batch),
         at("/admin/{op}", post=administer),
-        at("/load", post=load),
-        at("/export", get=export, **declared.pop("export")),
-        at("/export/{export}/content", get=export_content),
-        at("/blobs", post=put_blob),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
         *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
-        at("/sparql", get=sparql, post=sparql),
-        at("/branches/{branch}/sparql", get=sparql, post=sparql),
-        at("/commits/{commit}/sparql", get=sparql, post=sparql),
-        at("/kg/{type}/{id}/fields/{field}/content", get=blob_content),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
     paths = {each.path for each in routes if isinstance(each, SegmentRoute)}

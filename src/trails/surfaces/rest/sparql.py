@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from starlette.responses import Response
 
 from trails.model.results import Failure
-from trails.request.builtins.sparql import ResultKind
+from trails.request.builtins.sparql import FORM, QUERY, ResultKind
 from trails.surfaces.rest.bodies import media_type, read_text, wrong_type
 from trails.surfaces.rest.negotiation import Representation, choose
 from trails.surfaces.rest.replies import Refused, refused
@@ -35,9 +35,7 @@ FORMATS: Final[Mapping[ResultKind, tuple[Representation, ...]]] = {
         Representation("rdfxml", "application/rdf+xml", ("application/xml", "text/xml")),
     ),
 }
-QUERY: Final = "application/sparql-query"
 UPDATE: Final = "application/sparql-update"
-FORM: Final = "application/x-www-form-urlencoded"
 _MOST: Final = 1000
 """Parameters of a form."""
 _INSTEAD: Final = "send updates to the route 'mutate', which checks them and makes a commit"

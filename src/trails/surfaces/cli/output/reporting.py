@@ -127,7 +127,9 @@ class Reporting:
             self.text.append(f"[bold]{escape(report.subject)}[/]")
             for finding in report.findings:
                 mark = _MARKS[finding.severity]
-                self.text.append(f"  {mark} {escape(finding.name)}: {escape(finding.detail)}")
+                place = finding.where if finding.where not in finding.detail else ""
+                name = f"{finding.name} ({place})" if place else finding.name
+                self.text.append(f"  {mark} {escape(name)}: {escape(finding.detail)}")
                 if finding.fix:
                     self.text.append(f"      → {escape(finding.fix)}")
 

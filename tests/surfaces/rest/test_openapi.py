@@ -1,0 +1,180 @@
+"""The OpenAPI document says what is served, and what is served does what it says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+from tests.surfaces.rest.test_routes import note
+from tests.worlds.clients import RestClient
+from tests.worlds.processes import Web
+from tests.worlds.projects import NOTES, NOTES_QUERIES, make_project
+
+from trails.projections.openapi import example_of, without_null
+from trails.projections.results import struct_types
+from trails.request.builtins import OPERATIONS
+from trails.request.transfers import TRANSFERS
+from trails.surfaces.rest.routes import build_routes
+
+CONFIG = """
+[checks.negative_data_rejection]
+expected-statuses = [400, 403, 404, 405, 406, 409, 410, 412, 413, 414, 415, 416, 422, 428, 429]
+"""
+
+CHECKS = """not_a_server_error,status_code_conformance,content_type_conformance,\
+response_schema_conformance,negative_data_rejection"""
+
+
+@pytest.fixture(scope="module")
+def document(client):
+    """The document of a server with one graph."""
+    client.post("mutate", {"operations": [note("a"), note("b", stars=2)]})
+    return json.loads(client.send("GET", "/openapi.json").body)
+
+
+def operations(document):
+    """Every operation of a document."""
+    for path, methods in document["paths"].items():
+        for method, each in methods.items():
+            yield method.upper(), path, each
+
+
+def test_the_document_is_valid(document):
+    """By an independent validator; every operation has a name of its own."""
+    validate(document)
+    names = [each["operationId"] for *_, each in operations(document)]
+    assert len(names) == len(set(names))
+    assert document["openapi"] == "3.1.0"
+
+
+def test_every_route_is_described_and_nothing_else(document):
+    """Those of the server itself, and those of every graph."""
+    served = set()
+    for route in build_routes({}):
+        path = route.path.replace(":path}", "}")
+        served |= {(method, path) for method in route.app.methods - {"HEAD"}}
+    general = {
+        (method, path) for method, path, _ in operations(document) if "/graphs/main/" not in path
+    }
+    # A branch may be called merge: its routes are those of any branch.
+    assert served - general == {("DELETE", "/graphs/{graph}/branches/merge")}
+    assert general <= served
+
+
+def test_every_operation_says_what_it_gives(document):
+    """A struct with named members: never an object of which nothing is known."""
+    for each in (*OPERATIONS, *TRANSFERS):
+        for struct in struct_types(each.result):
+            assert struct.__doc__
+    schemas = document["components"]["schemas"]
+    for each in OPERATIONS:
+        for struct in struct_types(each.result) if each.routes else ():
+            assert schemas[struct.__name__]["properties"]
+
+
+def test_capabilities_queries_and_types_have_routes_of_their_own(document, client):
+    """With the schemas that they have as tools."""
+    listed = {
+        each["name"]: each
+        for each in client.get("capabilities")["capabilities"]
+        if "." in each["name"]
+    }
+    paths = document["paths"]
+    for name, tool in listed.items():
+        body = paths[f"/graphs/main/invoke/{name}"]["post"]["requestBody"]
+        schema = body["content"]["application/json"]["schema"]
+        assert schema["properties"].keys() == tool["input_schema"]["properties"].keys()
+    assert paths["/graphs/main/kg/Note"]["get"]["operationId"] == "list_Note"
+    found = paths["/graphs/main/kg/Note/{id}"]["get"]["responses"]["200"]["content"]
+    assert "title" in found["application/json"]["schema"]["properties"]
+
+
+def test_examples_are_right(document):
+    """Each passes the schema that it is an example of."""
+    shown = 0
+    for *_, each in operations(document):
+        content = each.get("requestBody", {}).get("content", {}).get("application/json", {})
+        if "example" in content:
+            jsonschema.validate(content["example"], content["schema"])
+            shown += 1
+    assert shown > 10
+
+
+@pytest.mark.parametrize(
+    ("schema", "example"),
+    [
+        ({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}}}, "text"),
+        ({"required": ["a"], "properties": {"a": {"enum": ["x"]}}, "type": "object"}, "x"),
+        ({"required": ["a"], "properties": {"a": {"pattern": "[0-9]"}}, "type": "object"}, None),
+    ],
+)
+def test_an_example_is_made_up_only_where_it_can_be(schema, example):
+    """A pattern can't be guessed."""
+    found = example_of(schema)
+    assert found == (None if example is None else {"a": example})
+
+
+def test_a_parameter_is_never_null():
+    """What is left out has no value in a query string."""
+    assert without_null({"type": ["string", "null"], "enum": ["a", None]}) == {
+        "type": "string",
+        "enum": ["a"],
+    }
+    assert without_null({"anyOf": [{"type": "null"}, {"type": "integer"}]}) == {"type": "integer"}
+
+
+def test_the_document_says_which_registry_it_is_of(document, client):
+    """By its digest, as on every other wire."""
+    assert document["info"]["x-trails-registry"] == client.get("capabilities")["registry"]
+
+
+@pytest.fixture
+def web(tmp_path):
+    """A real server of a project with some notes."""
+    folder = make_project(tmp_path, NOTES, queries=NOTES_QUERIES)
+    with Web(folder) as opened:
+        RestClient(urlsplit(opened.url).port).post(
+            "mutate", {"operations": [note("a"), note("b", stars=2)]}
+        )
+        yield opened
+
+
+def fuzz(web, tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run schemathesis on all operations that end by themselves."""
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(CONFIG)
+    return subprocess.run(
+        [
+            Path(sys.executable).parent / "st",
+            "--config-file",
+            config,
+            "run",
+            f"{web.url.rstrip('/')}/openapi.json",
+            f"--checks={CHECKS}",
+            "--exclude-path-regex=changes$",
+            "--no-color",
+            "--generation-database=none",
+            *more,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def test_what_is_served_conforms(web, tmp_path):
+    """No server error, responses match their schemas, and requests that do not are refused."""
+    ran = fuzz(web, tmp_path, "--phases=examples,coverage", "--max-examples=1", "--seed=1")
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
+
+
+@pytest.mark.long
+def test_what_is_served_conforms_in_many_ways(web, tmp_path):
+    """The same with many random requests, one after the other and in sequences."""
+    ran = fuzz(web, tmp_path, "--phases=fuzzing,stateful", "--max-examples=200")
+    assert ran.returncode == 0, ran.stdout[-6000:] + ran.stderr[-2000:]
