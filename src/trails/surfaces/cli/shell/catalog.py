@@ -62,7 +62,7 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "doctor",
             "project",
             "add_project_commands",
-            "Check the project and suggest fixes for problems.",
+            "Check the project, what is served of it, and stored documents; suggest fixes.",
         ),
     ),
     "Read": (
