@@ -26,7 +26,8 @@ class PageLink(msgspec.Struct, frozen=True):
 
 
 LINKS: Final = (
-    PageLink("openapi", "/openapi.json", "Description of the REST interface (OpenAPI)"),
+    PageLink("reference", "/reference", "Reference of the REST interface"),
+    PageLink("openapi", "/openapi.json", "The same for programs, as OpenAPI"),
     PageLink("reference", "/reference", "The same as a page"),
     PageLink("directory", "/.well-known/wot", "Directory of cards (W3C Thing Descriptions)"),
     PageLink("documentation", DOCS_PATH, "Documentation", public=True),
