@@ -26,7 +26,7 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.output.markup import escape, indented
-from trails.surfaces.cli.output.reporting import Reporting
+from trails.surfaces.cli.output.reporting import Reporting, complain
 from trails.surfaces.cli.values import read_json_text as read_document
 from trails.surfaces.cli.values import show_result
 
@@ -67,8 +67,10 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
+                tool = _found(session.tools(), name)
+                if tool is not None and tool.deprecated is not None:
+                    complain(f"{tool.name} is deprecated; use {tool.deprecated.by}")
                 if arg:
-                    tool = _found(session.tools(), name)
                     given |= read_arguments(arg, {} if tool is None else tool.input_schema)
                 result = _call(session, name, given)
                 report.value = result
@@ -94,6 +96,8 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             report.value = {"tools": found}
             for each in found:
                 change = "" if each.hints.read_only else " [yellow](changes data)[/]"
+                if each.deprecated is not None:
+                    change += f" [yellow](deprecated: use {escape(each.deprecated.by)})[/]"
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
                 text = each.description if name else each.description.partition("\n")[0]
                 report.text.append(indented(escape(text), 2))

@@ -71,6 +71,7 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
+from trails.surfaces.rest.deprecations import deprecation_headers
 from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
 from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.landing import LANDING_PATH, landing
@@ -167,8 +168,12 @@ async def administer(call: RestCall) -> Response:
 async def _invoke(call: RestCall, name: str) -> Response:
     arguments = await read_object(call)
     headers = _headers_of_call(call, name)
+    deprecated = call.backend.tools(call.actor).deprecated
     outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
-    return reply(check_precondition(outcome, headers))
+    response = reply(check_precondition(outcome, headers))
+    if deprecated:
+        response.headers.update(deprecation_headers(deprecated, name))
+    return response
 
 
 def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
