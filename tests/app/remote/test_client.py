@@ -36,6 +36,7 @@ from trails.errors import (
     UnreachableError,
     ValidationError,
 )
+from trails.request.builtins import OPERATIONS
 
 SHOP = Path(__file__).with_name("shop.py").read_text(encoding="utf-8")
 QUERY = """#+ name: cheap
@@ -406,6 +407,48 @@ def test_operations(program, tmp_path):
     with pytest.raises(NotFoundError, match="no operation"):
         client.operation("nonsense")
     assert "shop.sell" in [each.name for each in client.capabilities()]
+
+
+ARGUMENTS = {
+    "branch_list": {},
+    "commit_get": {"commit": "HEAD"},
+    "commit_list": {"limit": 1},
+    "fetch": {"id": "Item/desk"},
+    "graph_changes": {"since": "0", "limit": 1},
+    "graph_diff": {"from": "main", "to": "HEAD"},
+    "graph_health": {},
+    "graph_query": {"query": "ASK { ?i a :Item }"},
+    "graph_snapshot": {},
+    "node_blame": {"type": "Item", "record": "desk"},
+    "node_get": {"record": "Item/desk"},
+    "node_list": {"type": "Item", "where": "stock=7", "fields": ["stock"]},
+    "node_select": {"type": "Item", "where": {"field": "stock", "value": 7}},
+    "prov_list": {"limit": 1},
+    "read_record_field": {"type": "Item", "record": "desk", "field": "title"},
+    "schema_get": {},
+    "search": {"query": "desk", "types": ["Item"]},
+    "stored_query_list": {},
+}
+WITHOUT_BRANCH = {"branch_list", "commit_get", "graph_diff", "graph_health", "fetch", "prov_list"}
+
+
+def test_every_reading_operation_has_its_typed_result(local, remote):
+    """By its name, with one result here and elsewhere."""
+    reading = {each.name for each in OPERATIONS if each.hints.read_only}
+    assert reading - ARGUMENTS.keys() == {"export_records"}  # it starts a job
+    for program in (local, remote):
+        head = program.fresh().kg.head.commit
+        for name, given in ARGUMENTS.items():
+            arguments = {key: head if value == "HEAD" else value for key, value in given.items()}
+            if name == "fetch":
+                arguments["id"] = f"trails://branch/{program.branch}/kg/Item/desk"
+            if name not in WITHOUT_BRANCH | {"stored_query_list"}:
+                arguments["branch"] = program.branch
+            found = program.client.operation(name, **arguments)
+            (declared,) = [each.result for each in OPERATIONS if each.name == name]
+            assert type(found) is declared, name
+    nearest = remote.client.operation("search", query="desk", branch=remote.branch)
+    assert nearest.results
 
 
 def test_changes_are_followed(program):

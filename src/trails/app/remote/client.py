@@ -40,7 +40,7 @@ from trails.surfaces.cli.operations import ReadState, WriteOptions
 if TYPE_CHECKING:
     from trails.app.remote.async_client import AsyncClient
 
-_RESULTS: Final = {each.name: each.result for each in OPERATIONS if each.routes}
+_OPERATIONS: Final = {each.name: each for each in OPERATIONS}
 _SECONDS: Final = 60.0
 _WAIT: Final = 30
 """Seconds for which one request of a watch waits."""
@@ -155,13 +155,15 @@ class ServerClient:
 
     def operation(self, name: str, /, **arguments: object) -> msgspec.Struct:
         """The typed result of a built-in operation, by its name in the reference."""
-        result = _RESULTS.get(name)
-        if result is None:
+        found = _OPERATIONS.get(name)
+        if found is None:
             raise NotFoundError(
-                f"there is no operation {name!r}; there are {', '.join(sorted(_RESULTS))}"
+                f"there is no operation {name!r}; there are {', '.join(_OPERATIONS)}"
             )
-        wanted = cast(type[msgspec.Struct], result)  # or several, which decoding takes as well
-        return self._session.typed(wanted, name, arguments)
+        result = cast(type[msgspec.Struct], found.result)  # or several, which decoding takes too
+        if found.routes:
+            return self._session.typed(result, name, arguments)
+        return msgspec.convert(self._session.call(name, arguments), result)
 
     def capabilities(self) -> Sequence[Tool]:
         """What the holder of the token may call."""

@@ -52,3 +52,17 @@ class Health(msgspec.Struct, frozen=True):
     """Whether a server answers, and can be written."""
 
     status: str
+
+
+class BatchedResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What came of one call of a batch: a result, or a problem."""
+
+    status: Annotated[int, Meta(description="The HTTP status that the call would have alone.")]
+    result: Mapping[str, object] | None = None
+    problem: Mapping[str, object] | None = None
+
+
+class BatchResult(msgspec.Struct, frozen=True):
+    """What came of each call of a batch, in order."""
+
+    results: tuple[BatchedResult, ...]

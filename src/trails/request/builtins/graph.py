@@ -150,8 +150,8 @@ GRAPH_HEALTH: Final = Builtin(
     name="graph_health",
     title="Graph health",
     description=(
-        "Check this graph: status (ok, read_only, or behind if the log lost data), version, "
-        "head of main."
+        "Check this graph: its status (ok, read_only, or behind if the log lost data), version, "
+        "and head of main."
     ),
     result=HealthResult,
     hints=READER,

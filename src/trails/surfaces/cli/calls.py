@@ -6,6 +6,7 @@ by the request pipeline, as for an agent.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -26,7 +27,9 @@ from trails.surfaces.cli.options import (
     place_of,
 )
 from trails.surfaces.cli.output.markup import escape, indented
-from trails.surfaces.cli.output.reporting import Reporting, complain
+from trails.surfaces.cli.output.plain import USAGE
+from trails.surfaces.cli.output.reporting import Reporting, complain, print_text
+from trails.surfaces.cli.shell.tool_options import describe_tool, read_options
 from trails.surfaces.cli.values import read_json_text as read_document
 from trails.surfaces.cli.values import show_result
 
@@ -36,17 +39,25 @@ _PLAIN: Final = frozenset({"string"})
 def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
 
-    @cli.command(epilog="Example: trails call tasks.finish --arg task=Task/t1")
+    @cli.command(
+        epilog="Examples: trails call tasks.finish --task Task/t1 · "
+        "trails call tasks.finish --help",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
     def call(
-        name: Annotated[str, typer.Argument(help="Name of a tool; 'trails tools' lists them.")],
+        ctx: typer.Context,
+        name: Annotated[
+            str | None, typer.Argument(help="Name of a tool; 'trails tools' lists them.")
+        ] = None,
         *,
         arg: Annotated[
             list[str] | None,
             typer.Option(
                 "--arg",
                 "-a",
-                help="An argument; repeatable. Values other than text are JSON; repeat the "
-                "option for each item of a list.",
+                help="An argument, like --NAME VALUE; repeatable. Values other than text are JSON; "
+                "repeat the option for each item of a list.",
                 metavar="NAME=VALUE",
             ),
         ] = None,
@@ -60,18 +71,38 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
+        show_help: Annotated[
+            bool, typer.Option("--help", help="Show this message, or the options of a tool.")
+        ] = False,
     ) -> None:
-        """Call a capability, stored query or built-in, with the same checks as for an agent."""
+        """Call a capability, stored query or built-in, with the same checks as for an agent.
+
+        The arguments of a tool are options: 'trails call NAME --help' lists them.
+        """
+        if name is None:
+            print_text(escape(ctx.get_help()), stream=sys.stdout if show_help else sys.stderr)
+            raise typer.Exit(0 if show_help else USAGE)
         with Reporting(as_json=as_json) as report:
             given = {} if json_args is None else _object(json_args)
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
-                tool = _found(session.tools(), name)
-                if tool is not None and tool.deprecated is not None:
-                    complain(f"{tool.name} is deprecated; use {tool.deprecated.by}")
-                if arg:
-                    given |= read_arguments(arg, {} if tool is None else tool.input_schema)
+                tools = session.tools()
+                if ctx.args or show_help:
+                    tool = _known(tools, name)
+                    schema = tool.input_schema
+                    if show_help:
+                        report.value = {"tools": [tool]}
+                        report.text = list(describe_tool(tool.name, tool.description, schema))
+                        return
+                    options = read_options(ctx.args, tool.name, schema)
+                    given |= read_arguments([*(arg or ()), *options.arguments], schema)
+                    if options.params:
+                        given["params"] = read_params(options.params, schema, given.get("params"))
+                elif arg:
+                    found = _found(tools, name)
+                    given |= read_arguments(arg, {} if found is None else found.input_schema)
+                _warn(_found(tools, name))
                 result = _call(session, name, given)
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
@@ -132,6 +163,16 @@ def read_arguments(
     return found
 
 
+def read_params(
+    given: Sequence[str], schema: Mapping[str, object], others: object
+) -> dict[str, object]:
+    """The parameters of a stored query, beside those of its argument ``params``."""
+    declared = schema.get("properties")
+    inner = declared.get("params") if isinstance(declared, Mapping) else None
+    found = read_arguments(given, inner if isinstance(inner, Mapping) else {}, "option")
+    return {**(others if isinstance(others, Mapping) else {}), **found}
+
+
 def _items(wanted: object, text: str) -> Sequence[object]:
     if text.startswith("["):
         items = read_json(text)
@@ -160,6 +201,12 @@ def _object(file: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise QueryError(f"{file} must contain a JSON object of arguments: {{…}}")
     return content
+
+
+def _warn(tool: Tool | None) -> None:
+    """Name what replaces a deprecated tool, on standard error."""
+    if tool is not None and tool.deprecated is not None:
+        complain(f"{tool.name} is deprecated; use {tool.deprecated.by}")
 
 
 def _call(session: Session, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:

@@ -9,7 +9,13 @@ from typing import Final
 
 import msgspec
 
-from trails.model.operations.server import CapabilityList, GraphList, Health, InstanceList
+from trails.model.operations.server import (
+    BatchResult,
+    CapabilityList,
+    GraphList,
+    Health,
+    InstanceList,
+)
 from trails.model.types import PredicateDescriptor
 from trails.projections.json_schema import Document, project_fields
 from trails.projections.openapi import ApiRoute
@@ -255,6 +261,38 @@ REFERENCE: Final = (
         headers=("Idempotency-Key", "If-Match"),
         result={"type": "object"},
         refused=(400, 403, 404, 409, 412, 415, 422),
+    ),
+    RouteReference(
+        path="/graphs/{graph}/batch",
+        method="POST",
+        name="batch",
+        title="Make several calls, one after the other",
+        description="Each is answered on its own: a status, with a result or a problem.",
+        group="Capabilities",
+        arguments={
+            "type": "object",
+            "properties": {
+                "calls": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 100,
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "name": {"type": "string"},
+                            "arguments": {"type": "object"},
+                        },
+                        "required": ["name"],
+                        "additionalProperties": False,
+                    },
+                },
+                "stop_on_error": {"type": "boolean", "default": False},
+            },
+            "required": ["calls"],
+            "additionalProperties": False,
+        },
+        result=BatchResult,
+        refused=(400, 404, 415, 422),
     ),
     RouteReference(
         path="/graphs/{graph}/kg/{type}",
