@@ -71,7 +71,6 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
-from trails.surfaces.rest.deprecations import deprecation_headers
 from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
 from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.landing import LANDING_PATH, landing
@@ -80,7 +79,15 @@ from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.openapi import OPENAPI_PATH, REFERENCE_PATH, openapi, reference_page
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
-from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
+from trails.surfaces.rest.replies import (
+    JSON,
+    Refused,
+    deprecation_headers,
+    refuse,
+    refuse_http,
+    refused,
+    reply,
+)
 from trails.surfaces.rest.routing import (
     REGISTRY,
     Graphs,
