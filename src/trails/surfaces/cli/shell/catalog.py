@@ -67,6 +67,18 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
     ),
     "Read": (
         ListedCommand(
+            "graphs",
+            "calls",
+            "add_schema_commands",
+            "List the graphs of the project, or of a server.",
+        ),
+        ListedCommand(
+            "schema",
+            "calls",
+            "add_schema_commands",
+            "Describe the types: fields with kinds and constraints, keys, and what edges join.",
+        ),
+        ListedCommand(
             "search",
             "searching",
             "add_search_command",
