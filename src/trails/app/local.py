@@ -1,7 +1,7 @@
 """The operations of the command line, on a project folder of this machine or on a server.
 
-If another process serves the folder, it carries out the operation on request. Cedar is imported
-only when a command needs it.
+If another process serves the folder, it carries out the operation on request. Cedar, and what
+edits the files of clients, are imported only when a command needs them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
-from trails.app.clients.check import examine_clients
-from trails.app.clients.configuration import install_client, list_clients, uninstall_client
 from trails.app.modules import declared_registry, project_names
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
@@ -65,7 +63,7 @@ from trails.app.upkeep import (
 )
 from trails.engine.upkeep.recover import Recovering, recover
 from trails.engine.upkeep.scaffold import scaffold_project
-from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableError
+from trails.errors import DeniedError, LockedError, NotFoundError, TrailsError, UnreachableError
 from trails.files import set_private_umask
 from trails.identity.tokens import TokenFile
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
@@ -145,6 +143,8 @@ class LocalOperations(LocalServer, LocalPolicies):
         self, place: ProjectLocation, documents: Sequence[Path], report: Progress
     ) -> list[Report]:
         """Examine a project, and what is served of it; or a server."""
+        from trails.app.clients.check import examine_clients  # noqa: PLC0415
+
         folder = place.folder
         if place.server is not None:
             connection = ServerConnection(parse_address(place.server))
@@ -236,6 +236,17 @@ class LocalOperations(LocalServer, LocalPolicies):
                 for name in names
             ]
 
+    def graphs(self, place: ProjectLocation) -> dict[str, str]:
+        """List the graphs of a project, or those that a server shows."""
+        if place.server is None:
+            settings = read_settings(place.folder)
+            return {name: settings.base_iri(name) for name in sorted(settings.graphs)}
+        address = parse_address(place.server)
+        found = list_graphs(ServerConnection(address))
+        if found is None:
+            raise DeniedError(f"{address.name} does not list its graphs to you")
+        return dict(sorted(found.items()))
+
     @contextmanager
     def console(
         self, folder: Path, graph: str | None, branch: str, actor: str, report: Progress
@@ -323,14 +334,20 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """List programs that speak MCP, and their configuration files."""
+        from trails.app.clients.configuration import list_clients  # noqa: PLC0415
+
         return list_clients(folder)
 
     def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
         """Write a graph into a client's configuration."""
+        from trails.app.clients.configuration import install_client  # noqa: PLC0415
+
         return install_client(folder, request, dry=dry)
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Remove a graph from a client's configuration."""
+        from trails.app.clients.configuration import uninstall_client  # noqa: PLC0415
+
         return uninstall_client(folder, request)
 
     def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:

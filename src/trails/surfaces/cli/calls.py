@@ -1,4 +1,4 @@
-"""``trails call``, ``tools`` and ``get``: call what agents can call, and read instances.
+"""``trails call``, ``tools``, ``schema`` and ``graphs``: what there is, and what can be called.
 
 Texts of the command line become JSON by the input schema of a tool; the call itself is checked
 by the request pipeline, as for an agent.
@@ -7,9 +7,9 @@ by the request pipeline, as for an agent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -19,16 +19,19 @@ from trails.model.names import suggest
 from trails.model.texts import read_json
 from trails.surfaces.cli.operations import Operations, Session
 from trails.surfaces.cli.options import (
+    BranchOption,
     FolderOption,
     GraphOption,
     JsonOption,
     ServerOption,
+    SnapshotOption,
     open_session,
     place_of,
 )
 from trails.surfaces.cli.output.markup import escape, indented
 from trails.surfaces.cli.output.plain import USAGE
-from trails.surfaces.cli.output.reporting import Reporting, print_text
+from trails.surfaces.cli.output.reporting import Reporting, complain, print_text
+from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.shell.tool_options import describe_tool, read_options
 from trails.surfaces.cli.values import read_json_text as read_document
 from trails.surfaces.cli.values import show_result
@@ -87,8 +90,9 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
+                tools = session.tools()
                 if ctx.args or show_help:
-                    tool = _known(session.tools(), name)
+                    tool = _known(tools, name)
                     schema = tool.input_schema
                     if show_help:
                         report.value = {"tools": [tool]}
@@ -99,8 +103,9 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                     if options.params:
                         given["params"] = read_params(options.params, schema, given.get("params"))
                 elif arg:
-                    found = _found(session.tools(), name)
+                    found = _found(tools, name)
                     given |= read_arguments(arg, {} if found is None else found.input_schema)
+                _warn(_found(tools, name))
                 result = _call(session, name, given)
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
@@ -125,12 +130,66 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             report.value = {"tools": found}
             for each in found:
                 change = "" if each.hints.read_only else " [yellow](changes data)[/]"
+                if each.deprecated is not None:
+                    change += f" [yellow](deprecated: use {escape(each.deprecated.by)})[/]"
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
                 text = each.description if name else each.description.partition("\n")[0]
                 report.text.append(indented(escape(text), 2))
                 report.text += [
                     indented(f"--arg {line}", 4) for line in list_parameters(each.input_schema)
                 ]
+
+
+def add_schema_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Examples: trails schema · trails schema Task --json")
+    def schema(
+        types: Annotated[
+            list[str] | None, typer.Argument(help="Only these types.", metavar="TYPE...")
+        ] = None,
+        *,
+        branch: BranchOption = "main",
+        snapshot: SnapshotOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Describe the types: fields with kinds and constraints, keys, and what edges join."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            place = {"branch": branch} if snapshot is None else {"snapshot": snapshot}
+            given = {**place, **({"types": types} if types else {})}
+            report.value = found = session.call("schema_get", given)
+            for each in cast(Sequence[Mapping[str, object]], found["types"]):
+                report.text += _describe_type(each)
+            if isinstance(found.get("next"), Mapping):
+                report.text.append("[dim]There are more types; name those that you want.[/]")
+
+    @cli.command(epilog="Example: trails graphs")
+    def graphs(
+        *, project: FolderOption = None, server: ServerOption = None, as_json: JsonOption = False
+    ) -> None:
+        """List the graphs of the project, or of a server."""
+        with Reporting(as_json=as_json) as report:
+            found = operations.graphs(place_of(project, server))
+            report.value = {"graphs": [{"graph": name, "uri": uri} for name, uri in found.items()]}
+            table = TextTable("graph", "uri")
+            for name, uri in found.items():
+                table.add_row(escape(name), escape(uri))
+            report.text = [table] if found else ["No graphs."]
+
+
+def _describe_type(found: Mapping[str, object]) -> Iterator[str]:
+    """A type as a block: its name, what it is for, and its fields."""
+    joins = found.get("joins")
+    ends = f"  [dim]{joins['source']} → {joins['target']}[/]" if isinstance(joins, Mapping) else ""
+    yield f"[bold]{escape(str(found['type']))}[/]{ends}"
+    if found.get("description"):
+        yield indented(escape(str(found["description"])), 2)
+    inner = found.get("schema")
+    lines = list_parameters(inner) if isinstance(inner, Mapping) else []
+    yield from (indented(line, 4) for line in lines)
 
 
 def read_arguments(
@@ -197,6 +256,12 @@ def _object(file: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise QueryError(f"{file} must contain a JSON object of arguments: {{…}}")
     return content
+
+
+def _warn(tool: Tool | None) -> None:
+    """Name what replaces a deprecated tool, on standard error."""
+    if tool is not None and tool.deprecated is not None:
+        complain(f"{tool.name} is deprecated; use {tool.deprecated.by}")
 
 
 def _call(session: Session, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:

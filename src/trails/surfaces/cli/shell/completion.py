@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,9 +18,11 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from trails.errors import TrailsError
+from trails.errors import QueryError, TrailsError
+from trails.model.names import suggest
 from trails.surfaces.cli.operations import Operations, ProjectLocation
 from trails.surfaces.cli.output.plain import visible
+from trails.surfaces.cli.output.reporting import Reporting
 from trails.surfaces.cli.shell.catalog import LISTED
 from trails.surfaces.cli.shell.tool_options import tool_options
 
@@ -57,24 +58,20 @@ complete -c trails -f -a '(__trails_complete)'
 }
 
 
-class Shell(StrEnum):
-    """A shell with completion."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
-
-
 def add_completion_command(cli: typer.Typer, operations: Operations) -> None:
     """Add it to the command line."""
     del operations
 
     @cli.command(epilog="Example: trails completion bash >> ~/.bashrc")
     def completion(
-        shell: Annotated[Shell, typer.Argument(help="The shell: bash, zsh or fish.")],
+        shell: Annotated[str, typer.Argument(help="The shell: bash, zsh or fish.")],
     ) -> None:
         """Print a script that completes commands, options and names in a shell."""
-        sys.stdout.write(_SCRIPTS[shell.value])
+        with Reporting(as_json=False) as report:
+            if shell not in _SCRIPTS:
+                raise QueryError(f"no completion for {shell[:100]!r}; {suggest(shell, _SCRIPTS)}")
+            sys.stdout.write(_SCRIPTS[shell])
+            report.silent = True
 
 
 class ToolNames(msgspec.Struct, frozen=True):
