@@ -51,7 +51,7 @@ WRITES = {
     "branch_delete": {"name": "SURFACE"},
     "branch_merge": {"source": "SURFACE", "dry_run": True},
     "export_records": {"types": ["Note"]},
-    "graph_load": {"data": '{"type": "Note", "data": {"key": "SURFACE", "title": "T"}}'},
+    "graph_load": {"data": '{"type": "Note", "data": {"key": "SURFACE", "title": "Text"}}'},
     "graph_mutate": {"operations": [note("new-SURFACE")]},
 }
 NO_ROUTE = {"graph_health", "graph_load", "node_get", "node_list", "schema_get"}
@@ -75,7 +75,9 @@ def over_mcp(world, name, arguments):
     desk, _ = world
     body = message_of(None, "tools/call", {"name": name, "arguments": arguments})
     headers = [("MCP-Protocol-Version", "2025-06-18")]
-    answer = desk.ask("POST", "/graphs/main/mcp", None, body, headers).json["result"]
+    reply = desk.ask("POST", "/graphs/main/mcp", None, body, headers).json
+    assert "result" in reply, reply
+    answer = reply["result"]
     assert not answer.get("isError"), answer
     return answer["structuredContent"]
 
