@@ -23,7 +23,8 @@ from trails.model.results import Failure, FailureKind
 from trails.model.upkeep import FINDINGS
 from trails.projections.problems import PROBLEMS
 from trails.projections.resources import project_resources
-from trails.request.builtins import BUILTINS, BY_NAME
+from trails.request.builtins import BUILTINS, BY_NAME, OPERATIONS
+from trails.request.transfers import TRANSFERS
 from trails.surfaces.cli.commands import build_cli
 from trails.surfaces.cli.shell.catalog import HEADINGS
 from trails.surfaces.mcp.failures import ErrorResult, map_failure
@@ -66,6 +67,23 @@ def tools():
         yield f"| `{tool.name}` | {takes} | {sentence(tool.description)} |"
     for meta in App(Thing).registry().metas.values():
         yield f"| `{portable_name(meta.id)}` | | {sentence(meta.descriptor.description)} |"
+
+
+def operations():
+    """Every operation: the tool, its own routes, and what policies must allow."""
+    yield from ("| operation | MCP tool | REST | action |", "|---|---|---|---|")
+    tools = {each.name for each in (*BUILTINS, *BY_NAME)}
+    found = {}
+    for each in (*OPERATIONS, *TRANSFERS):
+        found.setdefault(each.name, []).append(each)
+    for name, declared in sorted(found.items()):
+        tool = f"`{name}`" if name in tools else ""
+        paths = {f"`{route.method} /{route.path}`": 0 for each in declared for route in each.routes}
+        actions = {
+            f"`{need}`": 0 for each in declared for need in (each.action, *each.also) if need
+        }
+        title = cell(declared[0].title)
+        yield f"| {title} | {tool} | {', '.join(paths)} | {', '.join(actions)} |"
 
 
 def resources():
@@ -305,5 +323,5 @@ def findings():
 
 PARTS = {
     each.__name__: each
-    for each in (tools, resources, failures, problems, settings, commands, findings)
+    for each in (operations, tools, resources, failures, problems, settings, commands, findings)
 }

@@ -65,8 +65,9 @@ class Reader:
             case ["trails", "serve", *_]:
                 return "".join(self._serve(words[1:]))
             case ["trails", *arguments, ">", name]:
-                self.save(name, run_command(arguments, self._folder, environment=WIDE).stdout)
-                return ""
+                done = run_command(arguments, self._folder, environment=WIDE)
+                (self._folder / name).write_text(done.stdout, encoding="utf-8")
+                return done.stderr
             case ["trails", *arguments]:
                 done = run_command(arguments, self._folder, environment=WIDE)
                 return done.stdout + done.stderr

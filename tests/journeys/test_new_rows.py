@@ -254,9 +254,16 @@ NEW_BUILTIN = {
         (
             "BUILTINS: Final = (SCHEMA_GET,",
             """
-def _count(tool: ToolContext, ctx: GraphContext, type: str, times: int, *, double: bool) -> object:
+class CountResult(msgspec.Struct, frozen=True):
+    type: str
+    count: int
+
+
+def _count(
+    tool: ToolContext, ctx: GraphContext, type: str, times: int, *, double: bool
+) -> CountResult:
     del tool
-    return {"type": type, "count": ctx.kg.counts()[type] * times * (2 if double else 1)}
+    return CountResult(type, ctx.kg.counts()[type] * times * (2 if double else 1))
 
 
 TYPE_COUNT: Final = Builtin(
@@ -269,7 +276,7 @@ TYPE_COUNT: Final = Builtin(
         field("double", "Count each twice.", "Bool", default=False),
     ),
     controls=(BRANCH, SNAPSHOT),
-    output=shown(type=STRING, count=INTEGER),
+    result=CountResult,
     hints=READER,
     action="Read",
     run=_count,

@@ -65,7 +65,7 @@ from trails.app.upkeep import (
 )
 from trails.engine.upkeep.recover import Recovering, recover
 from trails.engine.upkeep.scaffold import scaffold_project
-from trails.errors import LockedError, NotFoundError, TrailsError, UnreachableError
+from trails.errors import DeniedError, LockedError, NotFoundError, TrailsError, UnreachableError
 from trails.files import set_private_umask
 from trails.identity.tokens import TokenFile
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
@@ -235,6 +235,17 @@ class LocalOperations(LocalServer, LocalPolicies):
                 )
                 for name in names
             ]
+
+    def graphs(self, place: ProjectLocation) -> dict[str, str]:
+        """List the graphs of a project, or those that a server shows."""
+        if place.server is None:
+            settings = read_settings(place.folder)
+            return {name: settings.base_iri(name) for name in sorted(settings.graphs)}
+        address = parse_address(place.server)
+        found = list_graphs(ServerConnection(address))
+        if found is None:
+            raise DeniedError(f"{address.name} does not list its graphs to you")
+        return dict(sorted(found.items()))
 
     @contextmanager
     def console(

@@ -7,6 +7,7 @@ colours, unless there is something to print.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,11 @@ def main() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code."""
+    if "_TRAILS_COMPLETE" in os.environ:
+        from trails.surfaces.cli.shell.completion import complete  # noqa: PLC0415
+
+        complete(_operations(), arguments)
+        return 0
     if not arguments or arguments[0] in _HELP:
         print_help()
         return 0 if arguments else USAGE

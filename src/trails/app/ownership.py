@@ -154,7 +154,7 @@ def describe_missing_locks(path: Path, error: OSError) -> StorageError:
 def describe_lock(data: Path) -> LockedError:
     """Explain why a folder can't be opened here, and what to do.
 
-    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unfound`` if waiting
+    ``reason`` in the error's data is ``elsewhere``, ``orphaned`` or ``unreachable`` if waiting
     does not help.
     """
     owner = read_owner(data)
@@ -198,7 +198,7 @@ def describe_lock(data: Path) -> LockedError:
             "temporary folder (a container, or systemd's PrivateTmp); set XDG_RUNTIME_DIR to a "
             "folder that both processes see, or send commands to its address with --server URL",
             pid=owner.pid,
-            reason="unfound",
+            reason="unreachable",
         )
     return LockedError(
         f"this project is open in another process (pid {owner.pid}), which serves it: use "

@@ -26,8 +26,8 @@ class PageLink(msgspec.Struct, frozen=True):
 
 
 LINKS: Final = (
-    PageLink("openapi", "/openapi.json", "Description of the REST interface (OpenAPI)"),
-    PageLink("reference", "/reference", "The same as a page"),
+    PageLink("reference", "/reference", "Reference of the REST interface"),
+    PageLink("openapi", "/openapi.json", "The same for programs, as OpenAPI"),
     PageLink("directory", "/.well-known/wot", "Directory of cards (W3C Thing Descriptions)"),
     PageLink("documentation", DOCS_PATH, "Documentation", public=True),
     PageLink("llms", "/llms.txt", "Documentation for language models", public=True),
@@ -137,9 +137,10 @@ def _graph(landing: Landing, graph: GraphSummary) -> Iterator[str]:
     if graph.types:
         yield "<table><tr><th>Type</th><th>Count</th><th>Description</th></tr>"
         for each in graph.types:
+            summary = each.description.partition("\n\n")[0]
             yield (
                 f'<tr><td><a href="{at}/kg/{escape(each.type)}">{escape(each.type)}</a></td>'
-                f'<td class="count">{each.count:,}</td><td>{escape(each.description)}</td></tr>'
+                f'<td class="count">{each.count:,}</td><td>{escape(summary)}</td></tr>'
             )
         yield "</table>"
     yield "<h3>Connect an agent</h3>"

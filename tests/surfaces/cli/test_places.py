@@ -104,6 +104,28 @@ def test_what_can_be_called_is_called(place):
     assert [each["title"] for each in found["rows"]] == ["Read the tour"]
 
 
+def test_arguments_are_options(place):
+    """Of capabilities, stored queries and built-ins, with help and suggestions from descriptors."""
+    assert place.json("call", "tasks.finish", "--task", "Task/t2")["status"] == "done"
+    found = place.json(
+        "call", "tasks", "--priority=1", "--titles", "Read the tour", "--titles", "x"
+    )
+    assert [each["title"] for each in found["rows"]] == ["Read the tour"]
+    mixed = ("call", "tasks", "--priority", "1", "-a", 'params={"titles": ["x"]}')
+    assert place.json(*mixed)["rows"] == []
+    place.run("branch", "create", "spare")
+    gone = place.json("call", "branch_delete", "--name", "spare", "--force")
+    assert gone["deleted"]["name"] == "spare"
+    told = place.out("call", "tasks.finish", "--help")
+    assert told.startswith("Usage: trails call tasks.finish [OPTIONS]")
+    assert "--task STRING" in told
+    assert "--priority INTEGER" in place.out("call", "tasks", "--help")
+    assert "did you mean '--task'?" in place.error("call", "tasks.finish", "--tsk", "Task/t1")
+    assert "needs a value" in place.error("call", "tasks.finish", "--task")
+    assert "did you mean 'tasks.finish'?" in place.error("call", "task.finish", "--help")
+    assert "NAME --help" in place.out("call", "--help")
+
+
 def test_what_is_wrong_is_told_field_by_field(place):
     """With code, value, rule and, where there is one, a suggestion; the same everywhere."""
     wrong = ("call", "tasks.finish", "-a", "task=Task/t9", "-a", "tusk=1")

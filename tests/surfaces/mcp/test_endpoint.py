@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.worlds.surfaces import LEGACY, MODERN, REVISIONS, ask_app, headers_of, hello, message_of
 
-from trails import App
+from trails import App, Node, node_type, predicate
 from trails.app.kernels import kernel_of
 from trails.app.serve.http.front import HttpInterface
 from trails.app.serve.http.hosts import HostPolicy
@@ -18,10 +18,17 @@ from trails.request.authenticate import Authenticator
 PING = {"name": "trails_meta_ping", "arguments": {}}
 
 
+@node_type
+class Leaf(Node):
+    """Something to watch."""
+
+    code: str = predicate(key=True)
+
+
 @pytest.mark.req("G1")
 def test_each_graph_has_its_endpoint():
     """One endpoint a graph speaks every revision, takes POST alone, and offers what it delivers."""
-    with App() as app:
+    with App(Leaf) as app:
         kernel = kernel_of(app)
         policy = HostPolicy.for_bind("127.0.0.1")
         interface = HttpInterface(
@@ -52,10 +59,9 @@ async def visit(interface: HttpInterface) -> None:
             offered = reply.message["result"]["capabilities"]
             assert offered["tools"] == {"listChanged": False}
             assert offered["resources"] == {"listChanged": False, "subscribe": False}
-            subscribe = await post(
-                interface, revision, "resources/subscribe", {"uri": "trails://kg"}
-            )
-            assert subscribe.message["error"]["code"] == -32601
+            for uri, code in (("trails://kg/Leaf", -32601), ("trails://kg/Lef", -32002)):
+                reply = await post(interface, revision, "resources/subscribe", {"uri": uri})
+                assert reply.message["error"]["code"] == code
         reply = await post(interface, MODERN, "server/discover", {})
         offered = reply.message["result"]["capabilities"]
         assert offered["tools"] == {"listChanged": True}

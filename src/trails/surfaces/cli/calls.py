@@ -1,4 +1,4 @@
-"""``trails call``, ``tools`` and ``get``: call what agents can call, and read instances.
+"""``trails call``, ``tools``, ``schema`` and ``graphs``: what there is, and what can be called.
 
 Texts of the command line become JSON by the input schema of a tool; the call itself is checked
 by the request pipeline, as for an agent.
@@ -6,9 +6,10 @@ by the request pipeline, as for an agent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import typer
 
@@ -18,15 +19,20 @@ from trails.model.names import suggest
 from trails.model.texts import read_json
 from trails.surfaces.cli.operations import Operations, Session
 from trails.surfaces.cli.options import (
+    BranchOption,
     FolderOption,
     GraphOption,
     JsonOption,
     ServerOption,
+    SnapshotOption,
     open_session,
     place_of,
 )
 from trails.surfaces.cli.output.markup import escape, indented
-from trails.surfaces.cli.output.reporting import Reporting
+from trails.surfaces.cli.output.plain import USAGE
+from trails.surfaces.cli.output.reporting import Reporting, print_text
+from trails.surfaces.cli.output.tables import TextTable
+from trails.surfaces.cli.shell.tool_options import describe_tool, read_options
 from trails.surfaces.cli.values import read_json_text as read_document
 from trails.surfaces.cli.values import show_result
 
@@ -36,17 +42,25 @@ _PLAIN: Final = frozenset({"string"})
 def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
 
-    @cli.command(epilog="Example: trails call tasks.finish --arg task=Task/t1")
+    @cli.command(
+        epilog="Examples: trails call tasks.finish --task Task/t1 · "
+        "trails call tasks.finish --help",
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
     def call(
-        name: Annotated[str, typer.Argument(help="Name of a tool; 'trails tools' lists them.")],
+        ctx: typer.Context,
+        name: Annotated[
+            str | None, typer.Argument(help="Name of a tool; 'trails tools' lists them.")
+        ] = None,
         *,
         arg: Annotated[
             list[str] | None,
             typer.Option(
                 "--arg",
                 "-a",
-                help="An argument; repeatable. Values other than text are JSON; repeat the "
-                "option for each item of a list.",
+                help="An argument, like --NAME VALUE; repeatable. Values other than text are JSON; "
+                "repeat the option for each item of a list.",
                 metavar="NAME=VALUE",
             ),
         ] = None,
@@ -60,16 +74,36 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
         server: ServerOption = None,
         graph: GraphOption = None,
         as_json: JsonOption = False,
+        show_help: Annotated[
+            bool, typer.Option("--help", help="Show this message, or the options of a tool.")
+        ] = False,
     ) -> None:
-        """Call a capability, stored query or built-in, with the same checks as for an agent."""
+        """Call a capability, stored query or built-in, with the same checks as for an agent.
+
+        The arguments of a tool are options: 'trails call NAME --help' lists them.
+        """
+        if name is None:
+            print_text(escape(ctx.get_help()), stream=sys.stdout if show_help else sys.stderr)
+            raise typer.Exit(0 if show_help else USAGE)
         with Reporting(as_json=as_json) as report:
             given = {} if json_args is None else _object(json_args)
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
-                if arg:
-                    tool = _found(session.tools(), name)
-                    given |= read_arguments(arg, {} if tool is None else tool.input_schema)
+                if ctx.args or show_help:
+                    tool = _known(session.tools(), name)
+                    schema = tool.input_schema
+                    if show_help:
+                        report.value = {"tools": [tool]}
+                        report.text = list(describe_tool(tool.name, tool.description, schema))
+                        return
+                    options = read_options(ctx.args, tool.name, schema)
+                    given |= read_arguments([*(arg or ()), *options.arguments], schema)
+                    if options.params:
+                        given["params"] = read_params(options.params, schema, given.get("params"))
+                elif arg:
+                    found = _found(session.tools(), name)
+                    given |= read_arguments(arg, {} if found is None else found.input_schema)
                 result = _call(session, name, given)
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
@@ -102,6 +136,58 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 ]
 
 
+def add_schema_commands(cli: typer.Typer, operations: Operations) -> None:
+    """Add them to the command line."""
+
+    @cli.command(epilog="Examples: trails schema · trails schema Task --json")
+    def schema(
+        types: Annotated[
+            list[str] | None, typer.Argument(help="Only these types.", metavar="TYPE...")
+        ] = None,
+        *,
+        branch: BranchOption = "main",
+        snapshot: SnapshotOption = None,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Describe the types: fields with kinds and constraints, keys, and what edges join."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            place = {"branch": branch} if snapshot is None else {"snapshot": snapshot}
+            given = {**place, **({"types": types} if types else {})}
+            report.value = found = session.call("schema_get", given)
+            for each in cast(Sequence[Mapping[str, object]], found["types"]):
+                report.text += _describe_type(each)
+            if isinstance(found.get("next"), Mapping):
+                report.text.append("[dim]There are more types; name those that you want.[/]")
+
+    @cli.command(epilog="Example: trails graphs")
+    def graphs(
+        *, project: FolderOption = None, server: ServerOption = None, as_json: JsonOption = False
+    ) -> None:
+        """List the graphs of the project, or of a server."""
+        with Reporting(as_json=as_json) as report:
+            found = operations.graphs(place_of(project, server))
+            report.value = {"graphs": [{"graph": name, "uri": uri} for name, uri in found.items()]}
+            table = TextTable("graph", "uri")
+            for name, uri in found.items():
+                table.add_row(escape(name), escape(uri))
+            report.text = [table] if found else ["No graphs."]
+
+
+def _describe_type(found: Mapping[str, object]) -> Iterator[str]:
+    """A type as a block: its name, what it is for, and its fields."""
+    joins = found.get("joins")
+    ends = f"  [dim]{joins['source']} → {joins['target']}[/]" if isinstance(joins, Mapping) else ""
+    yield f"[bold]{escape(str(found['type']))}[/]{ends}"
+    if found.get("description"):
+        yield indented(escape(str(found["description"])), 2)
+    inner = found.get("schema")
+    lines = list_parameters(inner) if isinstance(inner, Mapping) else []
+    yield from (indented(line, 4) for line in lines)
+
+
 def read_arguments(
     given: Sequence[str], schema: Mapping[str, object], option: str = "--arg"
 ) -> dict[str, object]:
@@ -126,6 +212,16 @@ def read_arguments(
         else:
             found[name] = value if types & _PLAIN else read_json(value)
     return found
+
+
+def read_params(
+    given: Sequence[str], schema: Mapping[str, object], others: object
+) -> dict[str, object]:
+    """The parameters of a stored query, beside those of its argument ``params``."""
+    declared = schema.get("properties")
+    inner = declared.get("params") if isinstance(declared, Mapping) else None
+    found = read_arguments(given, inner if isinstance(inner, Mapping) else {}, "option")
+    return {**(others if isinstance(others, Mapping) else {}), **found}
 
 
 def _items(wanted: object, text: str) -> Sequence[object]:

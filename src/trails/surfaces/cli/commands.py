@@ -49,7 +49,7 @@ def build_cli(operations: Operations) -> typer.Typer:
 
 def run_command(operations: Operations, arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; only what it needs is imported."""
-    command = typer.main.get_command(_build(operations, arguments))
+    command = build_command(operations, arguments)
     read_plainly(command)
     try:
         # Without its standalone mode, Typer returns the exit code.
@@ -59,6 +59,11 @@ def run_command(operations: Operations, arguments: Sequence[str]) -> int:
         return USAGE
     except typer.Abort:
         return INTERRUPTED
+
+
+def build_command(operations: Operations, arguments: Sequence[str]) -> Any:  # noqa: ANN401 - no public type
+    """Build ``trails`` with the command that some arguments begin with."""
+    return typer.main.get_command(_build(operations, arguments))
 
 
 def _build(operations: Operations, arguments: Sequence[str]) -> typer.Typer:

@@ -310,6 +310,9 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
         Without ``declared`` the project's own code is not run.
         """
 
+    def graphs(self, place: ProjectLocation) -> dict[str, str]:
+        """The graphs of a project, or those that a server shows; the base of their IRIs."""
+
     def console(
         self, folder: Path, graph: str | None, branch: str, actor: str, progress: Progress
     ) -> AbstractContextManager[Mapping[str, object]]:

@@ -42,7 +42,7 @@ def read_plainly(command: Any) -> None:  # noqa: ANN401 - Typer has no public ty
     """Let a command, or the commands of a group, read plain values without pydantic."""
     for each in _commands(command):
         for param in (*each.params, each.get_help_option(typer.Context(each))):
-            if getattr(param, "_runtime_param", param) is None:
+            if param is not None and getattr(param, "_runtime_param", param) is None:
                 param._runtime_param = _PlainValues()  # noqa: SLF001 - there is no other hook
 
 

@@ -53,13 +53,31 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "Open a Python prompt with the project's types, a context, and await.",
         ),
         ListedCommand(
+            "completion",
+            "shell.completion",
+            "add_completion_command",
+            "Print a script that completes commands, options and names in a shell.",
+        ),
+        ListedCommand(
             "doctor",
             "project",
             "add_project_commands",
-            "Check the project and suggest fixes for problems.",
+            "Check the project, what is served of it, and stored documents; suggest fixes.",
         ),
     ),
     "Read": (
+        ListedCommand(
+            "graphs",
+            "calls",
+            "add_schema_commands",
+            "List the graphs of the project, or of a server.",
+        ),
+        ListedCommand(
+            "schema",
+            "calls",
+            "add_schema_commands",
+            "Describe the types: fields with kinds and constraints, keys, and what edges join.",
+        ),
         ListedCommand(
             "search",
             "searching",
