@@ -220,17 +220,17 @@ def test_beside_a_server_its_surfaces_are_compared(served, ask):
 
 
 @pytest.mark.req("W6")
-@pytest.mark.parametrize("path", ["card", "capabilities"])
+@pytest.mark.parametrize("path", ["graphs/main/card", "graphs/main/capabilities", "openapi.json"])
 def test_a_stored_document_that_was_edited_by_hand_is_found(served, ask, tmp_path, path):
     """By capability and field; one of other declarations is outdated, and no other is taken."""
-    whole = fetch(served.port, f"/graphs/main/{path}")
-    entries = whole["actions"].values() if path == "card" else whole["capabilities"]
+    whole = fetch(served.port, f"/{path}")
+    text = json.dumps(whole)
     sound, edited, old = (tmp_path / f"{name}.json" for name in ("sound", "edited", "old"))
-    sound.write_text(json.dumps(whole), encoding="utf-8")
-    for each in entries:
-        each["description"] = each["description"].replace("Count notes.", "Count my notes.")
-    edited.write_text(json.dumps(whole), encoding="utf-8")
-    old.write_text(json.dumps({**whole, "trails:registry": "x", "registry": "x"}), encoding="utf-8")
+    sound.write_text(text, encoding="utf-8")
+    edited.write_text(text.replace("Count notes.", "Count my notes."), encoding="utf-8")
+    digest = whole.get("trails:registry") or whole.get("registry")
+    digest = digest or whole["info"]["x-trails-registry"]
+    old.write_text(text.replace(digest, "0" * 16), encoding="utf-8")
     (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
     names = [str(tmp_path / f"{name}.json") for name in ("sound", "edited", "old", "other", "gone")]
     code, found = ask(served.folder, *names)
@@ -286,7 +286,10 @@ class Editing(BaseHTTPRequestHandler):
 
 
 @pytest.mark.req("W6")
-@pytest.mark.parametrize(("edits", "title"), [(b"/card", "card action"), (b"/mcp", "MCP tool")])
+@pytest.mark.parametrize(
+    ("edits", "title"),
+    [(b"/card", "card action"), (b"/mcp", "MCP tool"), (b"/openapi.json", "OpenAPI operation")],
+)
 def test_a_served_projection_that_something_edits_is_found(served, ask, edits, title):
     """Named with capability and field, by who asks the server as clients do."""
     own = type("Own", (Editing,), {"port": served.port, "edits": edits})
@@ -319,7 +322,7 @@ def test_a_tool_that_was_changed_in_the_process_is_found(tmp_path):
     wrong = [each for each in found["findings"] if each["severity"] == "problem"]
     assert found["healthy"] is False
     assert {each["code"] for each in wrong} == {"projection_diverges"}
-    assert len(wrong) == 3  # on each surface
+    assert len(wrong) == 4  # on each surface
     assert all("notes.count: description" in each["detail"] for each in wrong)
 
 

@@ -1,8 +1,8 @@
 """Compare what a server sends, and documents that it once sent, with declarations.
 
-Asks as clients do: MCP's ``tools/list``, the card and the list of capabilities. They must be of one
-registry, say the same of each callable, and say what the declarations on disk say. A stored
-document with the digest of the current registry that says something else was edited by hand.
+Asks as clients do: MCP's ``tools/list``, the card, OpenAPI and the list of capabilities. They must
+be of one registry, say the same of each callable, and say what the declarations on disk say. A
+stored document with the digest of the current registry and other content was edited by hand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trails.errors import NotFoundError, TrailsError
 from trails.model.capabilities import ToolList
 from trails.model.names import BUILTIN_TOOLS
 from trails.model.upkeep import Finding, Report, flag, passed
-from trails.projections.coherence import CARD, MCP, REST, Projection, SharedFields, compare
+from trails.projections.coherence import CARD, MCP, OPENAPI, REST, Projection, SharedFields, compare
 from trails.projections.examine import (
     callables_of,
     describe_callables,
@@ -29,6 +29,7 @@ from trails.projections.examine import (
     examine_document,
 )
 from trails.projections.json_schema import Document
+from trails.projections.openapi import REGISTRY
 from trails.registry.registry import Registry
 
 ENVIRONMENT: Final = ("TRAILS_MCP_SCOPES", "TRAILS_MCP_TOKEN", "TRAILS_SERVER", "TRAILS_TOKEN")
@@ -97,7 +98,9 @@ def examine_wires(
     for each in wrong:
         yield diverges(each, graph)
     if not wrong:
-        yield passed("surfaces", f"{len(expected)} tools, the same over MCP, REST and the card")
+        yield passed(
+            "surfaces", f"{len(expected)} tools, the same over MCP, REST, OpenAPI and the card"
+        )
     if declared is not None:
         yield from _examine_files(expected, declared, graph)
 
@@ -138,11 +141,26 @@ def _fetch(connection: ServerConnection, graph: str) -> list[tuple[Projection, D
     root = f"/graphs/{quote(graph, safe='')}"
     decode = msgspec.json.Decoder(Document).decode
     listed = connection.send(f"{root}/mcp", {}, [_LIST], _HEADERS)
+    capabilities = decode(connection.ask("GET", f"{root}/capabilities"))
+    described = decode(connection.ask("GET", "/openapi.json"))
     return [
-        (REST, decode(connection.ask("GET", f"{root}/capabilities"))),
+        (REST, capabilities),
         (CARD, decode(connection.ask("GET", f"{root}/card"))),
         (MCP, msgspec.json.decode(listed, type=_Listed).result),
+        (OPENAPI, _of_graph(described, graph, str(REST.digest(capabilities)))),
     ]
+
+
+def _of_graph(document: Document, graph: str, registry: str) -> Document:
+    """The part of an OpenAPI document that is about one graph; it has the digests of all."""
+    root = f"/graphs/{quote(graph, safe='')}/"
+    paths, info = document.get("paths"), document.get("info")
+    if not isinstance(paths, dict) or not isinstance(info, dict):
+        return document
+    digests = str(info.get(REGISTRY)).split()
+    own = {path: each for path, each in paths.items() if path.startswith(root)}
+    digest = registry if registry in digests else " ".join(digests)
+    return {**document, "paths": own, "info": {**info, REGISTRY: digest}}
 
 
 # --- stored documents ------------------------------------------------------------------------
@@ -157,10 +175,13 @@ def examine_stored(file: Path, graphs: Mapping[str, ToolList]) -> tuple[Finding,
         reason = error.strerror if isinstance(error, OSError) else str(error)
         fix = "give a JSON document that a server of this project made"
         return (flag("projection_unknown", f"it can't be read: {reason}", fix, where=where),)
-    found = [
-        tuple(examine_document(document, describe_tools(each.tools), each.registry, where))
-        for each in graphs.values()
-    ]
+    found = []
+    for name, each in graphs.items():
+        own = document
+        if isinstance(document, dict) and OPENAPI.is_of(document):
+            own = _of_graph(document, name, each.registry)
+        expected = describe_tools(each.tools)
+        found.append(tuple(examine_document(own, expected, each.registry, where)))
     return min(found, key=_distance)
 
 

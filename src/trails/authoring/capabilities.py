@@ -31,6 +31,7 @@ from trails.model.capabilities import (
     PolicyRule,
     Scope,
     content_version,
+    parse_deprecation,
 )
 from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
@@ -188,7 +189,7 @@ def capability(  # noqa: PLR0913 - one argument a descriptor field
         "side_effects": _effects(identifier, side_effects),
         "cost": _cost(identifier, cost or {}),
         "reasoning": reasoning,
-        "deprecates": _texts(identifier, "deprecates", deprecates),
+        "deprecates": _deprecated(identifier, deprecates),
         "assurance": assurance,
         "consent_required": consent_required,
     }
@@ -263,6 +264,16 @@ def _texts(identifier: str, name: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str):
         raise DeclarationError(f"{identifier}: {name} is a list of texts; write [{given!r}]")
     return tuple(given)
+
+
+def _deprecated(identifier: str, given: Sequence[str]) -> tuple[str, ...]:
+    texts = _texts(identifier, "deprecates", given)
+    for text in texts:
+        try:
+            parse_deprecation(text)
+        except ValueError as error:
+            raise DeclarationError(f"{identifier}: deprecates {text!r}: {error}") from None
+    return texts
 
 
 def _mark(

@@ -9,6 +9,7 @@ checks the arguments of a call. Built-ins, capabilities and stored queries all b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from typing import Final, Literal
 
 import msgspec
@@ -45,6 +46,36 @@ class CapabilityDescriptor(msgspec.Struct, frozen=True):
     def reads_only(self) -> bool:
         """Whether it declares that it changes nothing, here or elsewhere."""
         return self.side_effects == (NO_EFFECTS,)
+
+
+class Deprecation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a capability should not be used any more."""
+
+    by: str
+    """What to use instead."""
+    since: str = ""
+    sunset: str = ""
+    """Dates: when it was deprecated, and when it will be gone; empty if that is not said."""
+
+
+def parse_deprecation(text: str) -> tuple[str, str, str]:
+    """Id and dates of an item of ``deprecates``; a ValueError says what is wrong with it.
+
+    ``notes.put``, or with dates ``notes.put; since=2026-10-01; sunset=2027-04-01``.
+    """
+    identifier, *parts = (each.strip() for each in text.split(";"))
+    dates = {"since": "", "sunset": ""}
+    for part in parts:
+        name, _, value = (each.strip() for each in part.partition("="))
+        if name not in dates or dates[name]:
+            raise ValueError(f"{part!r} is not since=DATE or sunset=DATE, each at most once")
+        try:
+            dates[name] = date.fromisoformat(value).isoformat()
+        except ValueError:
+            raise ValueError(f"{value!r} is not a date like 2026-10-01") from None
+    if dates["since"] and dates["sunset"] and dates["sunset"] < dates["since"]:
+        raise ValueError(f"sunset {dates['sunset']} is before since {dates['since']}")
+    return identifier, dates["since"], dates["sunset"]
 
 
 def content_version(descriptor: CapabilityDescriptor) -> str:
@@ -173,6 +204,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """None for callables that work on data rather than on the application."""
     action: Action | None = None
     """The action that policies decide on; None: every actor may call it."""
+    deprecated: Deprecation | None = None
+    """What replaces it, as far as the caller may use that; None if nothing does."""
 
     @property
     def kind(self) -> Kind:
@@ -191,6 +224,8 @@ class ToolList(msgspec.Struct, frozen=True):
     version: str
     """Changes whenever the tools do; encoded lists are cached by it."""
     tools: tuple[Tool, ...]
+    deprecated: Mapping[str, Deprecation] = {}
+    """Those that have been replaced, by name."""
     registry: str = ""
     """The digest of what the actor sees of the registry: the same on every surface, so that a
     client of several can tell whether two documents come from one registry."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from trails.model.capabilities import Capability, StoredQuery, Tool
+from trails.model.capabilities import Capability, StoredQuery, Tool, parse_deprecation
 from trails.model.names import portable_name, suggest
 from trails.model.texts import count
 from trails.model.types import OBJECT
@@ -107,7 +107,8 @@ def examine_declarations(registry: Registry) -> Iterator[Finding]:
         fix = f"add @policy({name!r}) to a capability, or delete the rule"
         yield flag("rule_unused", f"no capability is judged by the rule {name!r}", fix, where=name)
     for each in callables:
-        for old in each.descriptor.deprecates:
+        for text in each.descriptor.deprecates:
+            old, _, _ = parse_deprecation(text)
             if registry.capability(old) is None:
                 hint = suggest(old, [known.id for known in callables if known is not each])
                 yield flag(
@@ -239,8 +240,8 @@ def examine_document(
     """
     known = recognise(document)
     if known is None:
-        detail = "it is neither a card, a tools/list result nor a list of capabilities"
-        fix = "give a document that this server made: GET /card, /capabilities or MCP tools/list"
+        detail = "it is neither a card, an OpenAPI document nor a list of tools"
+        fix = "give a document of a server: its card, /openapi.json, /capabilities or tools/list"
         yield flag("projection_unknown", detail, fix, where=where)
         return
     kind, found = known

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import to_builtins
+
 from trails.model.capabilities import Hints, Tool
 
 Json = dict[str, Any]
@@ -56,11 +58,13 @@ def _annotations(hints: Hints) -> Json:
 
 def _kind(tool: Tool) -> Json:
     """The metadata of a tool: whether it is about data or about the application."""
+    mark = {} if tool.deprecated is None else {"deprecated": to_builtins(tool.deprecated)}
     if tool.meta is None:
-        return {"kind": tool.kind}
+        return {"kind": tool.kind, **mark}
     meta = tool.meta
     return {
         "kind": tool.kind,
+        **mark,
         "scope": meta.scope,
         "namespace": meta.namespace,
         "op": meta.op,

@@ -119,6 +119,7 @@ def invocation_route(
         arguments=dict(tool.input_schema),
         result=result or dict(tool.output_schema or {"type": "object"}),
         refused=(400, 403, 404, 409, 412, 415, 422),
+        deprecated=tool.deprecated is not None,
         extensions={
             TOOL: tool.name,
             "x-trails-command": f"trails call {tool.name}",

@@ -92,8 +92,24 @@ def project_card(card: Card, base: str, security: Security) -> Document:
         "events": {each.name: _event(each) for each in card.schema.types},
         "links": [
             {"href": "/.well-known/wot", "rel": "collection", "type": MEDIA_TYPE},
+            *_successors(card.actions),
         ],
     }
+
+
+def _successors(actions: Iterable[CardAction]) -> Iterator[Document]:
+    """What replaces deprecated actions (RFC 5829)."""
+    for each in actions:
+        if each.tool.deprecated is not None:
+            yield {
+                "href": _invocation(each.tool.deprecated.by),
+                "rel": "successor-version",
+                "anchor": _invocation(each.tool.name),
+            }
+
+
+def _invocation(name: str) -> str:
+    return f"invoke/{quote(name, safe='')}"
 
 
 def project_directory(graphs: Iterable[str], base: str, security: Security) -> Document:
@@ -127,7 +143,9 @@ def _head(title: str, identifier: str, security: Security) -> Document:
 def project_action(action: CardAction) -> Document:
     """An action of a card."""
     tool = action.tool
+    mark: Document = {} if tool.deprecated is None else {"@type": "trails:Deprecated"}
     return {
+        **mark,
         "title": tool.title,
         "description": tool.description,
         "input": data_schema(tool.input_schema),
@@ -138,7 +156,7 @@ def project_action(action: CardAction) -> Document:
         "forms": [
             {
                 "op": "invokeaction",
-                "href": f"invoke/{quote(tool.name, safe='')}",
+                "href": _invocation(tool.name),
                 "htv:methodName": "POST",
                 "contentType": JSON,
             },

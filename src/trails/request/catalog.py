@@ -12,12 +12,21 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache, VersionedCache
-from trails.model.capabilities import Capability, StoredQuery, Tool, ToolList
+from trails.model.capabilities import (
+    Capability,
+    Deprecation,
+    StoredQuery,
+    Tool,
+    ToolList,
+    parse_deprecation,
+)
 from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
@@ -122,9 +131,16 @@ class Catalog:
             for entry in every
             if entry is not None and refuse_scope(actor, entry.tool) is None
         ]
-        version = digest_of([self._digest(entry) for entry in shown])
-        tools = tuple(entry.tool for entry in shown)
-        return ToolList(version, tools, self._seen_digest(actor, rights, shown, version))
+        deprecated = _deprecated(shown)
+        version = digest_of([[self._digest(entry) for entry in shown], deprecated])
+        tools = tuple(
+            msgspec.structs.replace(entry.tool, deprecated=found)
+            if (found := deprecated.get(entry.tool.name)) is not None
+            else entry.tool
+            for entry in shown
+        )
+        digest = self._seen_digest(actor, rights, shown, version)
+        return ToolList(version, tools, deprecated, digest)
 
     def _seen_digest(
         self, actor: Actor, rights: Rights, shown: Sequence[Entry], version: str
@@ -145,6 +161,19 @@ class Catalog:
         if found is None:
             found = self._digests[entry] = digest_of(entry.tool)
         return found
+
+
+def _deprecated(shown: Sequence[Entry]) -> dict[str, Deprecation]:
+    """What is deprecated by something that the actor may use, by the name of the tool."""
+    sources = [each.source for each in shown if isinstance(each.source, Capability)]
+    names = {each.id: each.tool_name for each in sources}
+    found: dict[str, Deprecation] = {}
+    for each in sources:
+        for text in each.descriptor.deprecates:
+            identifier, since, sunset = parse_deprecation(text)
+            if identifier in names and identifier != each.id:
+                found[names[identifier]] = Deprecation(each.tool_name, since, sunset)
+    return found
 
 
 class _Maker:

@@ -240,7 +240,7 @@ class RemoteGraphClient:
     def tools(self) -> ToolList:
         body = self._connection.ask("GET", f"{self._root}/capabilities")
         found = msgspec.json.decode(body, type=_Tools)
-        return ToolList("", found.capabilities, found.registry)
+        return ToolList("", found.capabilities, registry=found.registry)
 
     def execute(self, name: str, arguments: Mapping[str, object]) -> bytes:
         return self._connection.post(f"{self._root}/invoke/{quote(name, safe='')}", arguments)

@@ -30,7 +30,7 @@ from trails.surfaces.cli.options import (
 )
 from trails.surfaces.cli.output.markup import escape, indented
 from trails.surfaces.cli.output.plain import USAGE
-from trails.surfaces.cli.output.reporting import Reporting, print_text
+from trails.surfaces.cli.output.reporting import Reporting, complain, print_text
 from trails.surfaces.cli.output.tables import TextTable
 from trails.surfaces.cli.shell.tool_options import describe_tool, read_options
 from trails.surfaces.cli.values import read_json_text as read_document
@@ -90,8 +90,9 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
+                tools = session.tools()
                 if ctx.args or show_help:
-                    tool = _known(session.tools(), name)
+                    tool = _known(tools, name)
                     schema = tool.input_schema
                     if show_help:
                         report.value = {"tools": [tool]}
@@ -102,8 +103,9 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                     if options.params:
                         given["params"] = read_params(options.params, schema, given.get("params"))
                 elif arg:
-                    found = _found(session.tools(), name)
+                    found = _found(tools, name)
                     given |= read_arguments(arg, {} if found is None else found.input_schema)
+                _warn(_found(tools, name))
                 result = _call(session, name, given)
                 report.value = result
                 report.text = list(show_result(result, session.nodes))
@@ -128,6 +130,8 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
             report.value = {"tools": found}
             for each in found:
                 change = "" if each.hints.read_only else " [yellow](changes data)[/]"
+                if each.deprecated is not None:
+                    change += f" [yellow](deprecated: use {escape(each.deprecated.by)})[/]"
                 report.text.append(f"[bold]{escape(each.name)}[/]{change}")
                 text = each.description if name else each.description.partition("\n")[0]
                 report.text.append(indented(escape(text), 2))
@@ -252,6 +256,12 @@ def _object(file: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise QueryError(f"{file} must contain a JSON object of arguments: {{…}}")
     return content
+
+
+def _warn(tool: Tool | None) -> None:
+    """Name what replaces a deprecated tool, on standard error."""
+    if tool is not None and tool.deprecated is not None:
+        complain(f"{tool.name} is deprecated; use {tool.deprecated.by}")
 
 
 def _call(session: Session, name: str, arguments: Mapping[str, object]) -> Mapping[str, object]:

@@ -71,7 +71,7 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
         documents: Annotated[
             list[Path] | None,
             typer.Argument(
-                help="Stored cards, lists of tools or of capabilities, to compare with what is "
+                help="Stored cards, OpenAPI documents or lists of tools, to compare with what is "
                 "declared.",
                 metavar="[DOCUMENT]...",
             ),

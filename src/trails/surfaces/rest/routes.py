@@ -79,7 +79,15 @@ from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.openapi import OPENAPI_PATH, REFERENCE_PATH, openapi, reference_page
 from trails.surfaces.rest.provenance import provenance
 from trails.surfaces.rest.query_strings import query_arguments, query_texts
-from trails.surfaces.rest.replies import JSON, Refused, refuse, refuse_http, refused, reply
+from trails.surfaces.rest.replies import (
+    JSON,
+    Refused,
+    deprecation_headers,
+    refuse,
+    refuse_http,
+    refused,
+    reply,
+)
 from trails.surfaces.rest.routing import (
     REGISTRY,
     Graphs,
@@ -168,8 +176,12 @@ async def administer(call: RestCall) -> Response:
 async def _invoke(call: RestCall, name: str) -> Response:
     arguments = await read_object(call)
     headers = _headers_of_call(call, name)
+    deprecated = call.backend.tools(call.actor).deprecated
     outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
-    return reply(check_precondition(outcome, headers))
+    response = reply(check_precondition(outcome, headers))
+    if deprecated:
+        response.headers.update(deprecation_headers(deprecated, name))
+    return response
 
 
 def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
