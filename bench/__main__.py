@@ -17,6 +17,7 @@ from bench import (
     branches,
     bulk,
     coldstart,
+    commands,
     hostile,
     load,
     mcp,
@@ -37,6 +38,7 @@ from bench.measure import OUT, Result
 BENCHMARKS = {
     "import": startup.run,
     "coldstart": coldstart.run,
+    "commands": commands.run,
     "save": save.run,
     "validation": validation.run,
     "bulk": bulk.run,

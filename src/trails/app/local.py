@@ -1,7 +1,7 @@
 """The operations of the command line, on a project folder of this machine or on a server.
 
-If another process serves the folder, it carries out the operation on request. Cedar is imported
-only when a command needs it.
+If another process serves the folder, it carries out the operation on request. Cedar, and what
+edits the files of clients, are imported only when a command needs them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
-from trails.app.clients.check import examine_clients
-from trails.app.clients.configuration import install_client, list_clients, uninstall_client
 from trails.app.modules import declared_registry, project_names
 from trails.app.ownership import Ownership
 from trails.app.policies import unguarded
@@ -145,6 +143,8 @@ class LocalOperations(LocalServer, LocalPolicies):
         self, place: ProjectLocation, documents: Sequence[Path], report: Progress
     ) -> list[Report]:
         """Examine a project, and what is served of it; or a server."""
+        from trails.app.clients.check import examine_clients  # noqa: PLC0415
+
         folder = place.folder
         if place.server is not None:
             connection = ServerConnection(parse_address(place.server))
@@ -334,14 +334,20 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """List programs that speak MCP, and their configuration files."""
+        from trails.app.clients.configuration import list_clients  # noqa: PLC0415
+
         return list_clients(folder)
 
     def install_client(self, folder: Path, request: InstallRequest, *, dry: bool) -> Installation:
         """Write a graph into a client's configuration."""
+        from trails.app.clients.configuration import install_client  # noqa: PLC0415
+
         return install_client(folder, request, dry=dry)
 
     def uninstall_client(self, folder: Path, request: InstallRequest) -> Installation:
         """Remove a graph from a client's configuration."""
+        from trails.app.clients.configuration import uninstall_client  # noqa: PLC0415
+
         return uninstall_client(folder, request)
 
     def issue_token(self, folder: Path, request: TokenRequest) -> IssuedToken:

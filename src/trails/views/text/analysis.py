@@ -15,7 +15,6 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
 from typing import Final, NamedTuple
 
 import regex
@@ -193,6 +192,8 @@ class Analyzer:
     @property
     def version(self) -> str:
         """Equal only if the same words come out; an index of another version is made again."""
+        from importlib.metadata import version  # noqa: PLC0415 - imports a mail parser
+
         return (
             f"{_FORMAT} {self.language or '-'} {'stop' if self.stop_words else '-'} "
             f"unicode {unicodedata.unidata_version} regex {regex.__version__} "

@@ -1,7 +1,7 @@
 """Read plain options without pydantic.
 
 Typer reads every option through a model of pydantic, whose import takes longer than most
-commands run. Texts and paths are read here; everything else, and every error, is Typer's.
+commands run. Texts, paths and numbers are read here; everything else, and every error, is Typer's.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ class _PlainValues:
         wanted = described.annotation
         if isinstance(wanted, type) and type(value) is wanted:
             return value  # a default
+        info = described.parameter_info
+        if wanted is int and info.min is info.max is None and value.isdecimal():
+            return int(value)
         read = _PLAIN.get(wanted)
-        if read is not None and described.parameter_info.parser is None:
+        if read is not None and info.parser is None:
             return read(value)
         param._runtime_param = None  # noqa: SLF001 - Typer makes its own from now on
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
