@@ -82,6 +82,7 @@ def count(ctx: Context) -> int:
     """Count notes."""
     return 1
 '''
+DEEP = '{"items": ' * 9000 + '{"type": [5, null]}' + "}" * 9000 + "}]}"
 DRAFT = APP[APP.index("@node_type\nclass Draft") : APP.index("@shape")]
 
 
@@ -231,7 +232,7 @@ def test_a_stored_document_that_was_edited_by_hand_is_found(served, ask, tmp_pat
     digest = whole.get("trails:registry") or whole.get("registry")
     digest = digest or whole["info"]["x-trails-registry"]
     old.write_text(text.replace(digest, "0" * 16), encoding="utf-8")
-    (tmp_path / "other.json").write_text("[1]", encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"tools": [{"inputSchema": ' + DEEP, encoding="utf-8")
     names = [str(tmp_path / f"{name}.json") for name in ("sound", "edited", "old", "other", "gone")]
     code, found = ask(served.folder, *names)
     assert code == 1

@@ -36,9 +36,17 @@ from trails.projections.coherence import (
 from trails.projections.mcp_tools import project_mcp_tool
 from trails.projections.openapi import ApiInfo, invocation_route, project_openapi
 from trails.projections.thing_description import Card, CardAction, Security, project_card
-from trails.projections.tools import ProjectedTools, project_capability, project_query
+from trails.projections.tools import (
+    ProjectedTools,
+    controls_of,
+    project_capability,
+    project_query,
+    query_controls,
+)
 from trails.registry.registry import Registry, RegistryCell
 from trails.request.builtins.declare import field as declare_field
+from trails.surfaces.cli.shell.tool_options import describe_tool as describe_command
+from trails.surfaces.cli.shell.tool_options import tool_options
 
 
 @node_type
@@ -228,6 +236,31 @@ def test_every_projection_says_what_the_descriptor_says(registry):
             given.description,
             given.idempotent or given.side_effects == ("none",),
         )
+
+
+@pytest.mark.req("W4")
+@settings(max_examples=40, deadline=None)
+@given(registries())
+def test_a_command_has_the_arguments_of_its_descriptor(registry):
+    """Its options are the fields, required where they are; nothing else but the controls."""
+    sources = [*registry.capabilities.values(), *registry.queries.values()]
+    for source in sources:
+        tool = tool_of(registry, source)
+        is_query = isinstance(source, StoredQuery)
+        fields = source.params if is_query else source.descriptor.input_shape
+        controls = query_controls(source) if is_query else controls_of(source)
+        options = tool_options(tool.input_schema)
+        assert {(each.spelled, each.required) for each in options} == {
+            *((f"--{each.name.replace('_', '-')}", is_needed(each)) for each in fields),
+            *((f"--{each.name.replace('_', '-')}", False) for each in controls),
+        }
+        shown = "\n".join(describe_command(tool.name, tool.description, tool.input_schema))
+        assert all(each.spelled in shown for each in options)
+
+
+def is_needed(field: PredicateDescriptor) -> bool:
+    """Whether a call must give a field."""
+    return field.required and field.default is None
 
 
 EDITS = {

@@ -16,7 +16,7 @@ import msgspec
 
 from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import list_graphs
-from trails.errors import NotFoundError, TrailsError
+from trails.errors import NotFoundError, TrailsError, UnreachableError
 from trails.model.capabilities import ToolList
 from trails.model.names import BUILTIN_TOOLS
 from trails.model.upkeep import Finding, Report, flag, passed
@@ -74,7 +74,10 @@ def examine_server(connection: ServerConnection) -> list[Report]:
 def served_findings(connection: ServerConnection, graph: str) -> tuple[Finding, ...]:
     """The findings of the server itself."""
     body = connection.ask("GET", f"/graphs/{quote(graph, safe='')}/doctor")
-    return msgspec.json.decode(body, type=_Doctor).findings
+    try:
+        return msgspec.json.decode(body, type=_Doctor).findings
+    except msgspec.DecodeError:
+        raise UnreachableError("the server has no doctor; it may be an older version") from None
 
 
 def examine_wires(
@@ -138,6 +141,17 @@ def _fetch_alike(connection: ServerConnection, graph: str) -> list[tuple[Project
 
 
 def _fetch(connection: ServerConnection, graph: str) -> list[tuple[Projection, Document]]:
+    """Ask for every list; an answer of another form is not of a Trails server."""
+    try:
+        return _ask(connection, graph)
+    except (msgspec.MsgspecError, RecursionError):
+        raise UnreachableError(
+            f"what the server sends about graph {graph!r} is not what a Trails server sends; "
+            "look for what is in front of it"
+        ) from None
+
+
+def _ask(connection: ServerConnection, graph: str) -> list[tuple[Projection, Document]]:
     root = f"/graphs/{quote(graph, safe='')}"
     decode = msgspec.json.Decoder(Document).decode
     listed = connection.send(f"{root}/mcp", {}, [_LIST], _HEADERS)
@@ -181,7 +195,11 @@ def examine_stored(file: Path, graphs: Mapping[str, ToolList]) -> tuple[Finding,
         if isinstance(document, dict) and OPENAPI.is_of(document):
             own = _of_graph(document, name, each.registry)
         expected = describe_tools(each.tools)
-        found.append(tuple(examine_document(own, expected, each.registry, where)))
+        try:
+            found.append(tuple(examine_document(own, expected, each.registry, where)))
+        except RecursionError:
+            fix = "make the document anew"
+            return (flag("projection_unknown", "it is nested too deeply", fix, where=where),)
     return min(found, key=_distance)
 
 

@@ -275,7 +275,7 @@ def canonical_schema(schema: Mapping[str, object]) -> Document:
         elif name in _SETS and isinstance(value, Sequence):
             found[name] = sorted(value, key=canonical)
         elif name == "type":
-            found[name] = [value] if isinstance(value, str) else sorted(cast(list[str], value))
+            found[name] = sorted(map(str, value)) if isinstance(value, list | tuple) else [value]
         elif name != "$schema":
             found[name] = value
     if found.get("default") == {}:

@@ -21,6 +21,7 @@ from tests.journeys.access.worlds import (
 )
 
 from trails import App
+from trails.engine.history.change_feed import ChangePage, ChangeQuery
 from trails.engine.schema.evolution import adopt_schema
 from trails.errors import ConflictError, NotFoundError
 from trails.model.history import Commit, CommitPage, MergeRequest
@@ -120,6 +121,27 @@ def pages(world: World, limit: int, **wanted: object) -> list[object]:
             return found
 
 
+def feed(world: World, since: str, **wanted: object) -> list[ChangePage]:
+    """The pages of the change feed after a commit."""
+    found: list[ChangePage] = []
+    while not found or not found[-1].complete:
+        query = ChangeQuery(since=since, **wanted)  # type: ignore[arg-type]
+        found.append(world.versions.changes(query))
+        since = found[-1].next
+    return found
+
+
+def check_same_feed(secretive: World, open_one: World) -> None:
+    """The change feed is the same from every visible commit on."""
+    theirs = ["0", *(each.id for each in secretive.versions.commits().commits)]
+    ours = ["0", *(each.id for each in open_one.versions.commits().commits)]
+    for one, other in zip(theirs, ours, strict=True):
+        for wanted in ({}, {"limit": 2}, {"types": ("Person",)}, {"types": ("Vault",)}):
+            there = answer(lambda: feed(secretive, one, **wanted))  # noqa: B023
+            assert there == answer(lambda: feed(open_one, other, **wanted))  # noqa: B023
+            assert "Vault" in str(wanted) or not HIDDEN_WORDS.search(str(there))
+
+
 def check_same_history(secretive: World, open_one: World) -> None:
     """Everything that can be asked about history has the same answer."""
     for limit in (1, 2, 100):
@@ -129,6 +151,7 @@ def check_same_history(secretive: World, open_one: World) -> None:
             assert there == here
             assert not HIDDEN_WORDS.search(str(there))
     _check_parents(secretive)
+    check_same_feed(secretive, open_one)
     for node in NODES:
         there = answer(lambda: pages(secretive, 3, node=node))  # noqa: B023
         assert there == answer(lambda: pages(open_one, 3, node=node))  # noqa: B023

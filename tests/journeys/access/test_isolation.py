@@ -272,7 +272,13 @@ PLACES = [
     ("branch_merge", {"source": "*"}),
     ("graph_mutate", {"operations": [], "expected_head": "*"}),
 ]
-PATHS = ["/commits/*", "/snapshot?snapshot=*", "/kg/Note?snapshot=*", "/diff?from=*&to=main"]
+PATHS = [
+    "/commits/*",
+    "/snapshot?snapshot=*",
+    "/kg/Note?snapshot=*",
+    "/diff?from=*&to=main",
+    "/changes?since=*",
+]
 URIS = ["trails://at/*/kg/types", "trails://at/*/kg/Note", "trails://at/*/kg/Note/k1"]
 
 

@@ -1,19 +1,21 @@
 """The change feed over HTTP: streams that resume, waits, what each reader sees, and how it ends."""
 
+import asyncio
 import http.client
 import json
 import re
 import signal
-import socket
 import threading
-from contextlib import ExitStack
-from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlencode, urlsplit
 
+import msgspec
 import pytest
 from tests.worlds.clients import Desk
 from tests.worlds.processes import Web, wait_until
 from tests.worlds.projects import NOTES, give_token, id_of, make_project, tokens_of
+
+from trails.surfaces.rest.changes import HEARTBEAT, EventStream
 
 VAULT = '''
 
@@ -175,12 +177,23 @@ def test_a_stream_begins_now_and_resumes_where_it_was(world):
 
 
 def test_a_stream_that_has_seen_nothing_can_resume_too(world):
-    """Its first id is where it begins."""
-    with world.stream() as stream:
-        wait_until(lambda: stream._response.readline() and stream._response.readline(), "an id")
-        with world.stream(last=world.head()) as other:
-            commit = world.write("Note/quiet")
-            assert other.handles(1) == [(commit, ["Note/quiet"])]
+    """Its first id is where it begins, also if there is something to send at once."""
+    start = world.head()
+    assert first_id(world) == start
+    world.write("Note/quiet")
+    assert first_id(world, since=start) == start
+    assert first_id(world, since="0") == "0"
+    with world.stream(since="") as stream:
+        assert stream.next()[1]["position"] is None
+
+
+def first_id(world, **query):
+    """The id with which a stream begins, before any event."""
+    with world.stream(**query) as stream:
+        lines = [stream._response.readline().decode() for _ in range(3)]
+    assert lines[0].startswith("retry: ")
+    assert lines[2] == "\n"
+    return lines[1].removeprefix("id: ").strip()
 
 
 def test_an_event_says_who_did_what_when_and_why(world):
@@ -307,35 +320,54 @@ def test_a_stream_ends_when_what_it_shows_has_changed(world):
             hiding.write_text(HIDING, encoding="utf-8")
 
 
-def test_slow_readers_miss_nothing_and_cost_little(world):
-    """While twenty read nothing, megabytes do not pile up for each of them."""
-    address, start = urlsplit(world.desk.url), world.head()
-    asked = [
-        f"GET /graphs/main/changes?since={start} HTTP/1.1",
-        "Host: localhost",
-        "Accept: text/event-stream",
-        f"Authorization: Bearer {world.tokens['ann']}",
-    ]
-    request = "".join(f"{line}\r\n" for line in [*asked, ""]).encode()
-    with ExitStack() as stack:
-        slow = [socket.create_connection((address.hostname, address.port)) for _ in range(20)]
-        for each in slow:
-            stack.enter_context(each)
-            each.sendall(request)
-        before = memory_of(world)
-        commits = [world.write(f"Note/s{number}", message="x" * 10_000) for number in range(200)]
-        assert memory_of(world) - before < 24 << 20
-        text = b""
-        while f"id: {commits[-1]}".encode() not in text[-30_000:]:
-            text += slow[-1].recv(1 << 16)
-    found = re.findall(rb"id: ([0-9a-f]{32})\nevent: change", text)
-    assert [each.decode() for each in found] == commits
+def test_a_slow_reader_misses_nothing(world):
+    """It reads when all is written, and gets every commit once."""
+    with world.stream() as stream:
+        commits = [world.write(f"Note/s{number}", message="x" * 10_000) for number in range(150)]
+        assert [commit for commit, _ in stream.handles(len(commits))] == commits
 
 
-def memory_of(world):
-    """The most memory that the server ever had."""
-    status = Path(f"/proc/{world.desk.web.process.pid}/status").read_text(encoding="utf-8")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+def test_nothing_is_read_from_the_log_for_a_client_that_takes_nothing():
+    """One page is on its way, however many commits there are."""
+    taken = []
+
+    class Endless:
+        position = "0"
+
+        async def next(self, seconds):
+            taken.append(seconds)
+            return SimpleNamespace(events=[BareEvent(str(len(taken)))] * 3)
+
+        def close(self):
+            taken.append("closed")
+
+    async def serve():
+        stuck, sent = asyncio.Event(), []
+
+        async def send(message):
+            sent.append(message)
+            if len(sent) > 3:
+                stuck.set()
+                await asyncio.Event().wait()
+
+        async def receive():
+            await stuck.wait()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            return {"type": "http.disconnect"}
+
+        await EventStream(Endless())({"type": "http", "method": "GET"}, receive, send)
+        return sent
+
+    sent = asyncio.run(serve())
+    assert [each["type"] for each in sent] == ["http.response.start", *["http.response.body"] * 3]
+    assert taken == [HEARTBEAT, "closed"]
+
+
+class BareEvent(msgspec.Struct):
+    """An event with nothing but its commit."""
+
+    commit: str
 
 
 def test_streams_count_as_watches_of_their_actor(tmp_path):
@@ -363,3 +395,23 @@ def test_streams_count_as_watches_of_their_actor(tmp_path):
             assert (name, data["code"]) == ("end", "unavailable")
             each.close()
         assert web.process.wait(PATIENCE) in {0, -signal.SIGTERM}
+
+
+def test_a_stream_resumes_after_the_server_was_killed(tmp_path):
+    """From the last event that arrived, over any number of commits."""
+    folder = make_project(tmp_path, NOTES, policies={"all.cedar": ALL})
+    world = World(folder, None, {"ann": give_token(folder, "ann")})
+    commits, received, last = [], [], None
+    for number in range(3):
+        with Web(folder) as web:
+            world.desk = Desk(web)
+            with world.stream(last=last or world.head()) as stream:
+                commits += [world.write(f"Note/k{number}{each}") for each in range(3)]
+                received += [commit for commit, _ in stream.handles(2 + (number > 0))]
+                last = stream.last
+            web.kill()
+    with Web(folder) as web:
+        world.desk = Desk(web)
+        with world.stream(last=last) as stream:
+            received += [commit for commit, _ in stream.handles(1)]
+    assert received == commits

@@ -117,10 +117,13 @@ def read_changes(
     found: list[ChangeEvent] = []
     reached, work, size = start, 0, 0
     for commit, before in with_pauses(_steps(graph, wanted.branch, start, head)):
-        if len(found) >= wanted.limit or work > _SCANNED or size > _PAGE:
+        if work > _SCANNED:
             return ChangePage(tuple(found), _shown(reached), complete=False)
         event = events.of(commit, before)
         if event is not None:
+            if len(found) >= wanted.limit or size > _PAGE:
+                # Whether there is more must not depend on hidden commits.
+                return ChangePage(tuple(found), found[-1].commit, complete=False)
             found.append(event)
             size += len(event.message) + sum(len(each.handle) for each in event.changes)
         reached = commit.id
