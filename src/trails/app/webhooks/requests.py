@@ -87,14 +87,8 @@ async def _send(
     parts = urlsplit(url)
     host, tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
-    address = await _resolve(host, port, allow_private=allow_private)
-    reader, writer = await asyncio.open_connection(
-        address,
-        port,
-        limit=_HEAD,
-        ssl=_tls_context() if tls else None,
-        server_hostname=host if tls else None,
-    )
+    addresses = await _resolve(host, port, allow_private=allow_private)
+    reader, writer = await _connect(addresses, port, host if tls else None)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         given = {
@@ -134,8 +128,29 @@ def _read(head: bytes) -> DeliveryResult:
     return DeliveryResult(status, error, int(again[1]) if again else 0)
 
 
-async def _resolve(host: str, port: int, *, allow_private: bool) -> str:
-    """The first address of a host, if all of them may be used."""
+async def _connect(
+    addresses: Sequence[str], port: int, tls_host: str | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to the first address that answers; others may be of no use to this machine."""
+    for at, address in enumerate(addresses):
+        try:
+            return await asyncio.open_connection(
+                address,
+                port,
+                limit=_HEAD,
+                ssl=None if tls_host is None else _tls_context(),
+                server_hostname=tls_host,
+            )
+        except ssl.SSLError:
+            raise
+        except OSError:
+            if at == len(addresses) - 1:
+                raise
+    raise OSError("the host has no address")
+
+
+async def _resolve(host: str, port: int, *, allow_private: bool) -> list[str]:
+    """The addresses of a host, if all of them may be used."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(each[4][0]) for each in found]
@@ -144,7 +159,7 @@ async def _resolve(host: str, port: int, *, allow_private: bool) -> str:
             raise ValueError(
                 f"{host} has the private address {each}; set allow_private = true if that is meant"
             )
-    return addresses[0]
+    return addresses
 
 
 @cache
