@@ -49,7 +49,7 @@ docs: $(SITE)  ## Build the documentation into build/docs; a link that leads now
 	@$(BIN)/sphinx-build -q -W --keep-going -j auto docs build/docs
 	@echo "docs    build/docs/index.html"
 
-conformance: setup  ## Run the official MCP suite against both doors (npm installs it once)
+conformance: setup  ## Run the official MCP suite, and check card and OpenAPI (npm and pip install it once)
 	@$(BIN)/python -m tests.conformance
 
 demo: setup  ## Serve the Northline example and take a tour (TOUR=all: all of it; DEMO_ONCE=1: then end)

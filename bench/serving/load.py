@@ -43,6 +43,11 @@ class Slice(msgspec.Struct, frozen=True):
         return self.busy / self.rate
 
 
+def get(path: str) -> bytes:
+    """A whole HTTP request without a body."""
+    return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1:8000\r\n\r\n".encode()
+
+
 def post(path: str, headers: Mapping[str, str], body: bytes) -> bytes:
     """A whole HTTP request."""
     lines = [

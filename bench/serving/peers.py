@@ -1,7 +1,7 @@
 """``python -m bench.serving.peers KIND PORT``: a peer, as bare as it can be.
 
 ``sdk`` is the low-level server of the official SDK, ``fastmcp`` is FastMCP, and
-``route`` is a Starlette route that reads JSON and writes JSON: the floor.
+``route`` is a Starlette route that reads JSON and writes JSON, and one of static bytes: the floor.
 """
 
 from __future__ import annotations
@@ -90,14 +90,24 @@ def make_route(_tools: int) -> object:
     """A bare Starlette route."""
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import JSONResponse
+    from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
     async def echo(request: Request) -> JSONResponse:
         given = await request.json()
         return JSONResponse({"text": given["params"]["arguments"]["text"]})
 
-    return Starlette(routes=[Route("/mcp", echo, methods=["POST"])])
+    bodies: dict[int, bytes] = {}
+
+    async def same(request: Request) -> Response:
+        size: int = request.path_params["size"]
+        if size not in bodies:
+            bodies[size] = b"x" * size
+        return Response(bodies[size], media_type="application/json")
+
+    return Starlette(
+        routes=[Route("/mcp", echo, methods=["POST"]), Route("/static/{size:int}", same)]
+    )
 
 
 MAKERS: Final[Mapping[str, Callable[[int], object]]] = {

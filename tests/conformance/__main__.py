@@ -1,4 +1,4 @@
-"""``python -m tests.conformance``: the official suite against both doors, and the card.
+"""``python -m tests.conformance``: the official suite against both doors, the card and OpenAPI.
 
 Ends with 1 on any scenario that fails and is not foreseen in expected.toml, on one that is
 foreseen and passes, and when the suite can't be run at all. Extensions are left out; what
@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 from tests.conformance.cards import official_problems
+from tests.conformance.generated_client import examine_client
 from tests.conformance.suite import (
     FOLDER,
     HERE,
@@ -58,10 +59,10 @@ def main() -> int:
         node = install()
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             judged = list(pool.map(lambda run: examine_and_judge(node, *run), RUNS))
+        judged += [examine_card(), examine_client()]
     except UnavailableError as error:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
-    judged.append(examine_card())
     for line, findings in judged:
         print(line, *(f"  {finding}" for finding in findings), sep="\n")
     return 1 if any(findings for _line, findings in judged) else 0

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from trails.errors import NotAcceptableError
 from trails.model.actors import ACTOR_KEY, Actor
@@ -38,7 +37,7 @@ _FIXES: Final = {
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-def health_routes(monitor: Monitor) -> list[BaseRoute]:
+def health_routes(monitor: Monitor) -> list[SegmentRoute]:
     """The routes of monitors, at the root of the server."""
     alive, ready = HEALTH_PATHS
     return [

@@ -12,7 +12,6 @@ from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 
 from trails.projections.manual import DOCS_PATH, Manual, read_manual
 from trails.projections.pages import HTML, PAGE_HEADERS
@@ -23,7 +22,7 @@ LLMS_PATHS: Final = ("/llms.txt", "/llms-full.txt")
 _MARKDOWN: Final = "text/markdown; charset=utf-8"
 
 
-def manual_routes() -> list[BaseRoute]:
+def manual_routes() -> list[SegmentRoute]:
     """The routes of the documentation, at the root of the server."""
     index, full = LLMS_PATHS
     return [

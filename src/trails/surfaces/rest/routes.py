@@ -9,17 +9,17 @@ reports it.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Final, cast
 from urllib.parse import quote
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
@@ -95,6 +95,7 @@ from trails.surfaces.rest.routing import (
     Lists,
     Methods,
     RestCall,
+    RouteTree,
     SegmentRoute,
     graph_route,
     visible_to_all,
@@ -388,7 +389,7 @@ _TRANSFERS: Final[tuple[tuple[Builtin, Handler], ...]] = (
 
 def build_routes(
     graphs: Graphs, lists: Lists = visible_to_all, monitor: Monitor | None = None
-) -> list[BaseRoute]:
+) -> list[SegmentRoute]:
     """All routes; ``lists`` decides who may list the graphs."""
 
     def at(path: str, **handlers: Handler) -> SegmentRoute:
@@ -398,7 +399,7 @@ def build_routes(
     for transfer, handler in _TRANSFERS:
         for route in transfer.routes:
             declared.setdefault(route.path, {})[route.method.lower()] = handler
-    routes: list[BaseRoute] = [
+    routes: list[SegmentRoute] = [
         *manual_routes(),
         *health_routes(monitor or Monitor(graphs)),
         SegmentRoute(ERRORS_PATH, Methods({"GET": _explain_errors})),
@@ -421,7 +422,7 @@ def build_routes(
         *(at(f"/{each}", get=changes) for each in CHANGES if declared.pop(each)),
         *(at(f"/{path}", **found) for path, found in declared.items()),
     ]
-    paths = {each.path for each in routes if isinstance(each, SegmentRoute)}
+    paths = {each.path for each in routes}
     return [SegmentRoute(LANDING_PATH, Methods({"GET": landing(graphs, lists, paths)})), *routes]
 
 
@@ -472,21 +473,47 @@ def _lister(graphs: Graphs) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
+class RestApp:
+    """The ASGI application; unknown paths, and errors that nobody expected, get the same form."""
+
+    def __init__(self, routes: Iterable[SegmentRoute], **state: object) -> None:
+        """``state`` is what handlers find in ``request.app.state``."""
+        self.state = SimpleNamespace(**state)
+        self._tree = RouteTree(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        found = self._tree.find(scope)
+        scope = {**scope, "app": self}
+        error = HTTPException(404)
+        if found is not None:
+            scope["path_params"] = found[1]
+            try:
+                await found[0].app(scope, receive, send)
+            except HTTPException as raised:
+                error = raised
+            else:
+                return
+        response = await refuse_http(Request(scope), error)
+        await response(scope, receive, send)
+
+
 def build_app(
     graphs: Graphs,
     max_body: int = MAX_BODY,
     lists: Lists = visible_to_all,
     large: LargeBodies | None = None,
     monitor: Monitor | None = None,
-) -> Starlette:
-    """Build the application; unknown paths get an error in the same form.
+) -> RestApp:
+    """Build the application.
 
     ``lists`` decides who may list the graphs; ``large`` is the queue of large bodies.
     """
-    routes = build_routes(graphs, lists, monitor)
-    app = Starlette(routes=routes, exception_handlers={HTTPException: refuse_http})
-    app.router.redirect_slashes = False
-    app.state.max_body = max_body
-    app.state.compressor = Compressor()
-    app.state.large = LargeBodies() if large is None else large
-    return app
+    return RestApp(
+        build_routes(graphs, lists, monitor),
+        max_body=max_body,
+        compressor=Compressor(),
+        large=LargeBodies() if large is None else large,
+    )
