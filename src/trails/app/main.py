@@ -33,9 +33,16 @@ _STDIO_OPTIONS: Final = {
 
 def main() -> None:
     try:
-        sys.exit(_run(sys.argv[1:]))
+        code = _run(sys.argv[1:])
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
+    except OSError as error:  # what reads our output ended, as `head` does, or can't take it
+        code = 1 if isinstance(error, BrokenPipeError) else USAGE
+        if code == USAGE:
+            print_status(f"the output can't be written: {error.strerror or error}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -213,6 +213,26 @@ def test_a_missing_secret_disables_a_webhook_until_the_next_start(tmp_path, rece
         wait_until(lambda: receiver.commits == [commit] * 2, "the other delivery")
 
 
+def test_a_position_survives_a_restore(tmp_path, receiver):
+    """One that the older log does not have disables the webhook."""
+    folder = make(tmp_path / "acme", hook(receiver))
+    shell = Shell(folder)
+    with Web(folder, env=ENV) as web:
+        wait_until((folder / STORED).exists, "a start")
+        delivered = write(web, "a")
+        wait_until(lambda: stored(folder)["position"] == delivered, "a delivery")
+        shell.out("backup", "--to", tmp_path / "backups")
+    shell.out("restore", tmp_path / "backups", "--force")
+    with Web(folder, env=ENV) as web:
+        second = write(web, "b")
+        wait_until(lambda: receiver.commits == [delivered, second], "the next")
+        wait_until(lambda: stored(folder)["position"] == second, "its record")
+    shell.out("restore", tmp_path / "backups", "--force")
+    with Web(folder, env=ENV):
+        wait_until(lambda: stored(folder)["disabled"], "an end")
+        assert "there is no commit" in stored(folder)["disabled"]
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

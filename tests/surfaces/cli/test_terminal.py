@@ -6,6 +6,7 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,43 @@ def test_every_tag_that_a_command_writes_is_a_style():
     }
     assert used >= {"bold", "dim"}
     assert used <= set(markup._STYLES)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["get", "Task"], ["get", "Task", "--json"]])
+def test_output_that_nobody_takes_is_no_crash(template, arguments):
+    """A reader that ended is none of our business; a full disk is named."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe, open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        for stream, code, said in ((pipe, 1, b""), (full, 2, b"No space left on device")):
+            done = subprocess.run(
+                command(*arguments),
+                cwd=template,
+                stdout=stream,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+            assert done.returncode == code
+            assert said in done.stderr
+            assert b"Traceback" not in done.stderr
+            assert b"Exception" not in done.stderr
+
+
+def test_long_results_go_through_the_pager(template):
+    """On a terminal, for reading and writing, if they are longer than it."""
+    script = f"import pty; pty.spawn({command('get', 'Task')!r})"
+    given = {"TERM": "xterm", "NO_COLOR": "1", "PAGER": "sed s/^/paged:/", "COLUMNS": "80"}
+    shown = {}
+    for lines in ("3", "30"):
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=template,
+            env={**os.environ, **given, "LINES": lines},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        shown[lines] = done.stdout.decode()
+    assert "paged:t1  Read the tour" in shown["3"]
+    assert "paged:" not in shown["30"]
+    assert "t1  Read the tour" in shown["30"]

@@ -294,9 +294,10 @@ class WebhookSender:
         self._close()
         if refused.code == _ENDING:
             return False
-        if refused.code == _STALE:
-            if "reason" not in refused.data:  # else the rights changed, and it goes on with those
-                await self._store(self._disabled(state, refused.message))
+        if refused.code == _STALE and "reason" in refused.data:
+            return True  # its rights have changed, and it goes on with those
+        if "commit" in refused.data:  # its position is unknown
+            await self._store(self._disabled(state, refused.message))
             return True
         await self._store(self._failed(state, DeliveryResult(error=refused.message)))
         return True

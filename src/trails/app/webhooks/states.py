@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
 from trails.app.webhooks.settings import WebhookSettings
 from trails.engine.graph.graph import Graph
+from trails.engine.upkeep.backups import WEBHOOKS
 from trails.errors import ConflictError, CorruptionError, NotFoundError
 from trails.files import make_folder, replace_file
 from trails.log.storage import storage_errors
 from trails.model.names import suggest
 from trails.model.upkeep import WebhookStatus
-
-FOLDER: Final = "webhooks"
 
 
 class WebhookState(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +45,7 @@ class StateFile:
     """The stored state of one webhook."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._path = folder / FOLDER / f"{name}.json"
+        self._path = folder / WEBHOOKS / f"{name}.json"
 
     def read(self) -> WebhookState | None:
         """The state; None before the first start."""

@@ -316,6 +316,8 @@ def _render(manifest: Manifest) -> bytes:
 
 
 GRAPHS: Final = "graphs"
+WEBHOOKS: Final = "webhooks"
+"""In the folder of a graph: the positions of its webhooks."""
 _HOME: Final = "prepared"
 _PLAN: Final = "plan.json"
 
@@ -379,6 +381,7 @@ def _put(fresh: Path, place: Path, kept: str) -> Path | None:
     aside = place.with_name(f"{place.name}.{kept}")
     if fresh.exists():
         if place.exists():
+            _keep_webhooks(place, fresh)
             place.rename(aside)
             sync_folder(place.parent)
         fresh.rename(place)
@@ -387,6 +390,14 @@ def _put(fresh: Path, place: Path, kept: str) -> Path | None:
     if aside.exists() and not any(aside.iterdir()):
         aside.rmdir()
     return aside if aside.exists() else None
+
+
+def _keep_webhooks(old: Path, fresh: Path) -> None:
+    """Let webhooks continue where they were: what they have delivered is not in a log."""
+    if (old / WEBHOOKS).is_dir():
+        shutil.copytree(old / WEBHOOKS, fresh / WEBHOOKS, dirs_exist_ok=True)
+        sync_tree(fresh / WEBHOOKS)
+        sync_folder(fresh)
 
 
 def _read_plan(path: Path) -> _Plan | None:
