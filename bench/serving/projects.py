@@ -94,8 +94,11 @@ def guard(folder: Path) -> str:
 def make_project(folder: Path, tools: int) -> Path:
     """A project with an echo among some capabilities."""
     folder.mkdir(parents=True)
+    # Peers send a large result whole, so ours is not cut either.
     (folder / "trails.toml").write_text(
-        '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
+        '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n\n'
+        "[graphs.main.mcp]\nmax_chars = 1000000\n",
+        encoding="utf-8",
     )
     more = "".join(MORE.format(number=number) for number in range(tools - 4))
     (folder / "app.py").write_text(APP + more, encoding="utf-8")

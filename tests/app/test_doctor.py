@@ -206,7 +206,7 @@ def test_beside_a_server_its_surfaces_are_compared(served, ask):
     """With each other, and with the files, which may have changed since its start."""
     code, found = ask(served.folder)
     assert (code, flagged(found["Graph main, as it is served"])) == (0, set())
-    assert {"surfaces", "projections"} == {
+    assert {"surfaces", "projections", "policies"} == {
         each["name"] for each in found["Graph main, as it is served"]
     }
     file = served.folder / "app.py"
@@ -218,6 +218,20 @@ def test_beside_a_server_its_surfaces_are_compared(served, ask):
     (note,) = [each for each in found["Graph main, as it is served"] if each["severity"] != "ok"]
     assert (code, note["code"]) == (0, "declarations_changed")
     assert note["detail"].endswith(": notes.count")
+
+
+def test_policies_that_were_broken_since_the_start_are_found(served, ask):
+    """A server keeps the last good ones, and would not start with these."""
+    policies = served.folder / "policies"
+    policies.mkdir()
+    (policies / "a.cedar").write_text("permit(principal", encoding="utf-8")
+    try:
+        code, found = ask(served.folder)
+    finally:
+        (policies / "a.cedar").unlink()
+        policies.rmdir()
+    assert code == 1
+    assert ("policy_broken", "") in flagged(found["Graph main, as it is served"])
 
 
 @pytest.mark.req("W6")

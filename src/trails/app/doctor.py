@@ -11,6 +11,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 from trails.app.app import App
@@ -96,15 +97,15 @@ def _permissions(app: App) -> list[Finding]:
     return [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
 
 
-def _policies(app: App, graph: str) -> list[Finding]:
-    """Examine the policies of a graph; report each mistake."""
-    if app.folder is None:
+def examine_policies(folder: Path | None, graph: str) -> list[Finding]:
+    """Examine the policies of a graph, as its files are now; report each mistake."""
+    if folder is None:
         return []
     # Cedar is slow to import, and a server examines its graphs without it.
     from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
 
     try:
-        check = PolicyInspector(app.folder).check_one(graph)
+        check = PolicyInspector(folder).check_one(graph)
     except TrailsError:
         return []  # broken declarations were already reported
     if check.problems:
@@ -168,7 +169,7 @@ def _declarations(app: App, graph: str) -> tuple[Schema | None, list[Finding]]:
         passed("declarations", detail),
         *_shadowed(app, graph),
         *_queries(app, graph, registry),
-        *_policies(app, graph),
+        *examine_policies(app.folder, graph),
     ]
 
 

@@ -24,15 +24,6 @@ from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress, find_owner
-from trails.app.served import (
-    ENVIRONMENT,
-    examine_environment,
-    examine_server,
-    examine_stored,
-    examine_wires,
-    safely,
-    served_findings,
-)
 from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import (
     LocalGraphClient,
@@ -144,6 +135,12 @@ class LocalOperations(LocalServer, LocalPolicies):
     ) -> list[Report]:
         """Examine a project, and what is served of it; or a server."""
         from trails.app.clients.check import examine_clients  # noqa: PLC0415
+        from trails.app.served import (  # noqa: PLC0415
+            ENVIRONMENT,
+            examine_environment,
+            examine_server,
+            examine_stored,
+        )
 
         folder = place.folder
         if place.server is not None:
@@ -172,6 +169,9 @@ class LocalOperations(LocalServer, LocalPolicies):
         self, owner: OwnerAddress, folder: Path, settings: Settings
     ) -> Iterator[Report]:
         """Examine what the process that serves a folder sends to clients."""
+        from trails.app.doctor import examine_policies  # noqa: PLC0415
+        from trails.app.served import examine_wires, safely, served_findings  # noqa: PLC0415
+
         connection = ServerConnection(_address(owner), operator=True)
         for name in list_graphs(connection) or ():
             declared = None
@@ -179,7 +179,8 @@ class LocalOperations(LocalServer, LocalPolicies):
                 declared = declared_registry(folder.resolve(), settings, name)
             found = safely(examine_wires(connection, name, declared), name)
             own = [each for each in served_findings(connection, name) if each.name == "projections"]
-            yield Report(f"Graph {name}, as it is served", (*found, *own))
+            policies = examine_policies(folder, name)
+            yield Report(f"Graph {name}, as it is served", (*found, *own, *policies))
 
     def _listed(self, place: ProjectLocation, graph: str, report: Progress) -> ToolList:
         with self.open(place, graph, report, declared=True) as session:

@@ -18,7 +18,7 @@ from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
 from trails.engine.session.service import GraphService
 from trails.model.actors import Actor
-from trails.model.caches import BoundedCache, VersionedCache
+from trails.model.caches import BoundedCache, LRUCache, VersionedCache
 from trails.model.capabilities import (
     Capability,
     Deprecation,
@@ -93,13 +93,17 @@ class Catalog:
         self._portable = {portable_name(name): entry for name, entry in self.entries.items()}
         self._lists: VersionedCache[Hashable, ToolList] = VersionedCache(_LISTS)
         self._digests: BoundedCache[Entry, str] = BoundedCache(_DIGESTS)
+        self._actions: LRUCache[str, Sequence[CardAction]] = LRUCache(_LISTS)
 
     def find(self, name: str) -> Entry | None:
         """The entry of a name, with dots or with underscores in their place."""
         return self.entries.get(name) or self._portable.get(name)
 
-    def actions(self, tools: ToolList) -> list[CardAction]:
+    def actions(self, tools: ToolList) -> Sequence[CardAction]:
         """Some tools, each with what it is made of."""
+        return self._actions.get(tools.version, lambda: self._make_actions(tools))
+
+    def _make_actions(self, tools: ToolList) -> Sequence[CardAction]:
         return [CardAction(tool, self.entries[tool.name].source) for tool in tools.tools]
 
     def examine(self) -> Iterator[Finding]:

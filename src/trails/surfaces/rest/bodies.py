@@ -114,15 +114,32 @@ def _decode_text(body: Body, presented: Secret | None) -> str:
 
 async def _read_body(request: Request) -> Body:
     """A whole body, if it is not too large and comes in time."""
-    body: Body = b""
+    limit: int = request.app.state.max_body
+    _check_declared(request, limit)
     try:
         async with asyncio.timeout(_SECONDS):
-            async for block in bounded(request, request.app.state.max_body):
-                body = add_block(body, block)
+            return await _receive_body(request, limit)
     except TimeoutError:
         raise refused(
             "timeout", f"the body did not arrive within {_SECONDS:g} s; send it again"
         ) from None
+
+
+async def _receive_body(request: Request, limit: int) -> Body:
+    """All messages of a body: most have one, so the layers of a stream would cost more than it."""
+    body: Body = b""
+    size, more = 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise _disconnected()
+        block: bytes = message.get("body", b"")
+        size += len(block)
+        if size > limit:
+            raise _too_large(limit)
+        await give_way_after(size, len(block))
+        body = add_block(body, block)
+        more = message.get("more_body", False)
     return body
 
 
@@ -139,9 +156,7 @@ async def without_tokens(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
     """The blocks of a body, until they are too many."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdecimal() and len(declared) < 20 and int(declared) > limit:
-        raise _too_large(limit)
+    _check_declared(request, limit)
     size = 0
     try:
         async with aclosing(request.stream()) as stream:
@@ -152,9 +167,18 @@ async def bounded(request: Request, limit: int) -> AsyncIterator[bytes]:
                 await give_way_after(size, len(block))
                 yield block
     except ClientDisconnect:
-        raise refused(
-            "disconnected", "the client disconnected before the whole body was sent"
-        ) from None
+        raise _disconnected() from None
+
+
+def _check_declared(request: Request, limit: int) -> None:
+    """Refuse a body that is too large before any of it is read."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and len(declared) < 20 and int(declared) > limit:
+        raise _too_large(limit)
+
+
+def _disconnected() -> Refused:
+    return refused("disconnected", "the client disconnected before the whole body was sent")
 
 
 def media_type(request: Request) -> str:

@@ -57,7 +57,7 @@ def directory(graphs: Graphs, lists: Lists) -> Callable[[Request], Awaitable[Res
 
 def origin_of(request: Request) -> str:
     """Where the caller reached this server; the front has checked the host."""
-    return f"{request.url.scheme}://{request.url.netloc}"
+    return f"{request.scope.get('scheme', 'http')}://{request.headers.get('host', 'localhost')}"
 
 
 def security_of(request: Request) -> Security:

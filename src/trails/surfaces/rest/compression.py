@@ -63,6 +63,8 @@ class Compressor:
 
 def accepts_gzip(request: Request) -> bool:
     """Whether a client accepts gzip (RFC 9110, section 12.5.3)."""
+    if "accept-encoding" not in request.headers:
+        return False
     weights = parse_weights(", ".join(request.headers.getlist("accept-encoding")))
     return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
 
