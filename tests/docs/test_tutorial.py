@@ -22,7 +22,9 @@ FILE = re.compile(r"`([\w./-]+)`:\s*\Z")
 """A block after such words is the content of that file."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d+)?")
 PORT = "8321"
-WIDE = {"COLUMNS": "200"}
+BIN = Path(sys.executable).parent
+WIDE = {"COLUMNS": "200", "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+"""A wide terminal, in which the environment is active."""
 READY = "Press Ctrl-C"
 
 
