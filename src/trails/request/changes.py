@@ -272,14 +272,14 @@ class ChangeStream:
         self._refusal: Failure | None = None
         self._rest_until = 0.0
         unread = START if query.since == "" else query.since
-        self.position = first.next if self._first is None or unread is None else unread
+        self.position = first.since if self._first is None or unread is None else unread
         """The commit up to which everything was handed out: where another stream can go on."""
 
     async def next(self, seconds: float) -> ChangePage | Failure | None:
         """The next page with events; None if there is none in time; a Failure at the end."""
         first, self._first = self._first, None
         if first is not None:
-            self.position = first.next
+            self.position = first.since
             return first
         deadline = asyncio.get_running_loop().time() + seconds
         while self._refusal is None:
@@ -313,7 +313,7 @@ class ChangeStream:
         if isinstance(page, Failure):
             self._refusal = page
             return page
-        self.position = page.next
+        self.position = page.since
         if not page.complete:
             self._woken.set()
         return page

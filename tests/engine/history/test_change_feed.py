@@ -28,7 +28,7 @@ def read_all(app, since, **more):
     while not complete:
         page = app.versions().changes(ChangeQuery(since=since, limit=2, **more))
         events += page.events
-        since, complete = page.next, page.complete
+        since, complete = page.since, page.complete
     return events, since
 
 
@@ -147,6 +147,6 @@ def test_a_page_ends_where_reading_takes_long(app, monkeypatch):
     monkeypatch.setattr(change_feed, "_SCANNED", 5)
     page = app.versions().changes(ChangeQuery(since=start, types=("Book",)))
     assert (page.events, page.complete) == ((), False)
-    assert page.next not in {start, app.graph().main.head.commit}
+    assert page.since not in {start, app.graph().main.head.commit}
     events, _ = read_all(app, start, types=("Book",))
     assert [each.handle for event in events for each in event.changes] == ["Book/b"]

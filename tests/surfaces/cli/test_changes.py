@@ -10,7 +10,7 @@ def test_changes_are_listed(shell):
     text = shell.out("changes")
     assert "First load" in text
     assert "+ Task/t1" in text
-    start = shell.json("changes")["next"]
+    start = shell.json("changes")["since"]
     commit = shell.update("Task/t1", title="[red]Read[/] more")
     page = shell.json("changes", "--since", start)
     assert [each["commit"] for each in page["events"]] == [commit]
@@ -18,7 +18,7 @@ def test_changes_are_listed(shell):
     assert shell.json("changes", "--since", start, "--type", "Person")["events"] == []
     assert shell.out("changes", "--since", commit) == "No changes.\n"
     more = shell.out("changes", "--limit", "1")
-    assert f"--since {shell.json('changes', '--limit', '1')['next']}" in more
+    assert f"--since {shell.json('changes', '--limit', '1')['since']}" in more
     assert "there is no type 'Tusk'" in shell.error("changes", "--type", "Tusk")
     assert "there is no commit" in shell.error("changes", "--since", "f" * 32)
 
@@ -26,7 +26,7 @@ def test_changes_are_listed(shell):
 def test_following_survives_servers_that_come_and_go(shell):
     """Every commit is printed once: without a server, beside one, and after it was killed."""
     folder = shell.project
-    start = shell.json("changes")["next"]
+    start = shell.json("changes")["since"]
     commits = []
 
     def printed(process):

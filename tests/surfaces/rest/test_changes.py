@@ -84,7 +84,7 @@ class World:
 
     def head(self, **query):
         """Where the feed is."""
-        return self.poll(**query)["next"]
+        return self.poll(**query)["since"]
 
     def stream(self, who="ann", path="changes", last=None, **query):
         """An open stream."""
@@ -212,14 +212,14 @@ def test_an_event_says_who_did_what_when_and_why(world):
 def test_a_poll_waits_for_a_change(world):
     """It is answered when there is one, and at the latest when its time is over."""
     start = world.head()
-    assert world.poll(since=start, wait=1) == {"events": [], "next": start, "complete": True}
+    assert world.poll(since=start, wait=1) == {"events": [], "since": start, "complete": True}
     found = []
     waiting = threading.Thread(target=lambda: found.append(world.poll(since=start, wait=60)))
     waiting.start()
     commit = world.write("Note/awaited")
     waiting.join(PATIENCE)
     assert [each["commit"] for each in found[0]["events"]] == [commit]
-    assert found[0]["next"] == commit
+    assert found[0]["since"] == commit
 
 
 def test_pages_follow_each_other(world):
@@ -230,7 +230,7 @@ def test_pages_follow_each_other(world):
     while True:
         page = world.poll(since=since, limit=2, type=["Vault"])
         found += page["events"]
-        since = page["next"]
+        since = page["since"]
         if page["complete"]:
             break
     assert [each["commit"] for each in found] == commits
@@ -245,7 +245,7 @@ def test_a_branch_has_its_own_feed(world):
         world.write("Note/elsewhere")
         commit = world.write("Note/here", branch="own")
         assert stream.handles(1) == [(commit, ["Note/here"])]
-        assert world.poll(branch="own")["next"] == commit
+        assert world.poll(branch="own")["since"] == commit
         got = world.desk.ask("DELETE", "/graphs/main/branches/own?force=true", ann)
         assert got.status == 200, got.body
         name, data = stream.next()

@@ -303,7 +303,7 @@ class ServerClient:
                 sleep(_PAUSE)
                 continue
             answered = monotonic()
-            given["since"] = page.next
+            given["since"] = page.since
             yield from page.events
             if not page.events and page.complete:
                 sleep(0 if self._wait else _PAUSE)

@@ -18,10 +18,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Meta
 
 from trails.engine.graph.ancestry import Ancestry
 from trails.engine.graph.changes import Net, net_between
@@ -85,10 +86,10 @@ class ChangePage(msgspec.Struct, frozen=True):
     """Some events, oldest first, and where the next page begins."""
 
     events: tuple[ChangeEvent, ...]
-    next: str
-    """The commit up to which this is complete: the ``since`` of the next page."""
-    complete: bool
-    """Whether that is the head of the branch."""
+    since: Annotated[
+        str, Meta(description="The commit up to which this is complete, for the next call.")
+    ]
+    complete: Annotated[bool, Meta(description="Whether that is the head of the branch.")]
 
 
 class ChangeQuery(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ GRAPH_CHANGES: Final = Builtin(
         field("branch", "The branch.", default="main", max_length=100),
         field(
             "since",
-            "The commit to continue after: next of the answer before; 0 for the first commit, "
+            "The commit to continue after: since of the answer before; 0 for the first commit, "
             "nothing for the head.",
             max_length=100,
         ),

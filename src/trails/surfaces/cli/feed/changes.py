@@ -125,7 +125,7 @@ def _follow(ask: Callable[[str | None], Row], since: str | None, *, as_json: boo
         sys.stdout.flush()
         if position is not None and not events:
             sleep(max(0.0, _SHORTEST - (monotonic() - begun)))
-        position = str(found["next"])
+        position = str(found["since"])
 
 
 def _listed(found: Row) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _listed(found: Row) -> Iterator[str]:
     if not events:
         yield "No changes."
     if not found["complete"]:
-        yield f"[dim]For the next page, add[/] --since {escape(str(found['next']))}"
+        yield f"[dim]For the next page, add[/] --since {escape(str(found['since']))}"
 
 
 def _lines(event: Row) -> Iterator[str]:
