@@ -16,6 +16,7 @@ from trails.model.evidence.windows import (
     window_at,
     window_before,
 )
+from trails.model.operations.records import MatchedText
 
 PIECES = (
     *("a", "ß", "e\u0301", "漢", "\r\n", "\n", "\r", "\0", "\ufeff", " ", "한", "\u1100\u1161"),
@@ -122,8 +123,7 @@ def test_matches_are_those_inside() -> None:
     spans = [Span(8, 12), Span(0, 2), Span(2, 4), Span(4, 6)]
     window = window_at("0123456789ABCDEF", 4, 6, matches=spans)
     assert window.matches == (Span(4, 6), Span(8, 12))
-    shown = window.document()["matches"]
-    assert shown == [{"start": 4, "end": 6, "text": "45"}, {"start": 8, "end": 12, "text": "89"}]
+    assert window.matched() == (MatchedText(4, 6, "45"), MatchedText(8, 12, "89"))
 
 
 @pytest.mark.parametrize("piece", ["\u0301", "🇩", "\u200d", "क्", "\0", "👍🏽"])

@@ -525,7 +525,9 @@ def test_skipping_validation_works_where_the_project_allows_it(tmp_path: Path) -
 @pytest.mark.req("T21a")
 def test_bypass_is_a_setting_of_the_app(ann: Person) -> None:
     """An app in memory takes the same setting."""
-    settings = Settings(Project("app"), {"main": GraphSettings()}, Validation(allow_bypass=True))
+    settings = Settings(
+        Project("app"), {"main": GraphSettings()}, validation=Validation(allow_bypass=True)
+    )
     with App(*TYPES, settings=settings) as app:
         ctx = app.context()
         ctx.kg.raw_sparql(f"INSERT DATA {{ <{NODES}Person/a> a :Person }}", skip_validation=True)
