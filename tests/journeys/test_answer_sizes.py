@@ -193,7 +193,7 @@ def test_rows_are_given_once_each_at_one_commit(wires):
 def test_changes_of_a_commit_are_given_once_each(wires):
     """With their values; long ones are shortened only where one does not fit at all."""
     loaded = do(wires, "commit_list", {"node": "Incident/" + key(0)})["commits"][-1]["commit"]
-    arguments = {"commit": loaded, "limit": 10_000, "max_chars": 250_000}
+    arguments = {"commit": loaded, "limit": 10_000, "max_chars": 1_000_000}
     found = gather(wires, "commit_get", arguments, "changes")
     whole = wires.rest("GET", f"/commits/{loaded}", query=b"limit=10000").message
     assert len(found) == INCIDENTS
