@@ -127,7 +127,7 @@ def feed(world: World, since: str, **wanted: object) -> list[ChangePage]:
     while not found or not found[-1].complete:
         query = ChangeQuery(since=since, **wanted)  # type: ignore[arg-type]
         found.append(world.versions.changes(query))
-        since = found[-1].next
+        since = found[-1].since
     return found
 
 
