@@ -42,6 +42,7 @@ from trails.request.builtins.declare import (
 )
 from trails.request.builtins.exports import (
     EXPORT_RECORDS,
+    MEDIA_TYPES,
     check_done,
     content_type,
     file_name,
@@ -65,13 +66,7 @@ LOAD_TYPES: Final = {
     "text/csv": "csv",
 }
 """Media types of files that can be loaded, and their formats."""
-EXPORT_TYPES: Final = {
-    "ndjson": "application/x-ndjson",
-    "turtle": "text/turtle",
-    "nquads": "application/n-quads",
-    "jsonld": "application/ld+json",
-    "csv": "text/csv",
-}
+EXPORT_TYPES: Final = {**MEDIA_TYPES, "jsonld": "application/ld+json"}
 """Formats of exports, and their media types."""
 _BLOCK: Final = 1 << 20
 _SOON: Final = 0.25

@@ -17,8 +17,10 @@ from tests.worlds.projects import NOTES, NOTES_QUERIES, make_project
 from trails.projections.openapi import example_of, without_null
 from trails.projections.results import struct_types
 from trails.request.builtins import OPERATIONS
+from trails.request.builtins.sparql import MEDIA_TYPES
 from trails.request.transfers import TRANSFERS
 from trails.surfaces.rest.routes import build_routes
+from trails.surfaces.rest.sparql import FORMATS
 
 CONFIG = """
 [checks.negative_data_rejection]
@@ -74,6 +76,12 @@ def test_every_operation_says_what_it_gives(document):
     for each in OPERATIONS:
         for struct in struct_types(each.result) if each.routes else ():
             assert schemas[struct.__name__]["properties"]
+
+
+def test_the_formats_of_sparql_are_those_that_are_served():
+    """The declaration lists what the protocol's handler can write."""
+    served = [each.media_type.partition(";")[0] for kind in FORMATS.values() for each in kind]
+    assert list(MEDIA_TYPES) == served
 
 
 def test_capabilities_queries_and_types_have_routes_of_their_own(document, client):

@@ -16,11 +16,10 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from trails.errors import NotAcceptableError
 from trails.model.results import Failure
 from trails.projections.problems import project_problem
 from trails.surfaces.rest.backend import EventReader
-from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.query_strings import query_arguments
 from trails.surfaces.rest.replies import JSON, Refused, refused, reply, status_of
 from trails.surfaces.rest.routing import RestCall
@@ -39,10 +38,7 @@ _RETRY: Final = 2000
 
 async def changes(call: RestCall) -> Response:
     """A page of changes as JSON, or the changes from now on as a stream."""
-    try:
-        wanted = choose(", ".join(call.request.headers.getlist("accept")), _FORMS)
-    except NotAcceptableError as error:
-        raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
+    wanted = choose_form(call.request, _FORMS)
     given = query_arguments(call, lists=("type",), numbers=("limit", "wait"))
     if "branch" in call.request.path_params:
         given["branch"] = call.part("branch")

@@ -13,13 +13,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from trails.errors import NotAcceptableError
 from trails.model.actors import ACTOR_KEY, Actor
 from trails.model.metrics import METRICS_PATH
 from trails.model.results import Failure
 from trails.projections.prometheus import MEDIA_TYPE, project_prometheus
 from trails.request.monitor import Monitor
-from trails.surfaces.rest.negotiation import Representation, choose
+from trails.surfaces.rest.negotiation import Representation, choose_form
 from trails.surfaces.rest.replies import JSON, Refused, refused
 from trails.surfaces.rest.routing import Methods, SegmentRoute
 
@@ -79,10 +78,7 @@ def _metrics(monitor: Monitor) -> _Answer:
     """Metrics for Prometheus or, if the client prefers that, as JSON."""
 
     async def answer(request: Request) -> Response:
-        try:
-            shown = choose(", ".join(request.headers.getlist("accept")), _FORMS)
-        except NotAcceptableError as error:
-            raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
+        shown = choose_form(request, _FORMS)
         # Without a credential there is no actor: LOCAL is for servers that ask for none.
         actor = request.scope.get(ACTOR_KEY)
         found = monitor.metrics(actor if isinstance(actor, Actor) else None)

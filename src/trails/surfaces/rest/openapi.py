@@ -23,6 +23,7 @@ from trails.model.results import Failure
 from trails.model.types import TypeDescriptor
 from trails.projections.json_schema import Document, project_value
 from trails.projections.openapi import (
+    TOOL,
     ApiInfo,
     ApiRoute,
     invocation_route,
@@ -184,6 +185,7 @@ _GROUPS: Final = {
     "kg": "Records",
     "search": "Records",
     "fetch": "Records",
+    "select": "Records",
     "query": "Queries",
     "queries": "Queries",
     "sparql": "Queries",
@@ -191,6 +193,7 @@ _GROUPS: Final = {
     "commits": "History",
     "diff": "History",
     "prov": "History",
+    "changes": "History",
     "mutate": "Changes",
     "load": "Changes",
     "blobs": "Changes",
@@ -206,7 +209,7 @@ def _group(path: str) -> str:
 def _extensions(builtin: Builtin) -> Mapping[str, object]:
     """What the other surfaces call it, and what a policy must allow."""
     found = {
-        "x-trails-tool": builtin.name if builtin.offered != "never" else None,
+        TOOL: builtin.name if builtin.offered != "never" else None,
         "x-trails-command": None if builtin.command is None else f"trails {builtin.command}",
         "x-trails-action": builtin.action,
     }

@@ -7,12 +7,10 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from trails.errors import NotAcceptableError
 from trails.model.operations.history import ActivityList
-from trails.model.results import Failure
 from trails.projections.provenance import project_provenance, write_json_ld, write_turtle
-from trails.surfaces.rest.negotiation import Representation, choose
-from trails.surfaces.rest.replies import JSON, Refused
+from trails.surfaces.rest.negotiation import Representation, choose_form
+from trails.surfaces.rest.replies import JSON
 from trails.surfaces.rest.routing import Handler, RestCall
 
 FORMATS: Final = (
@@ -29,10 +27,7 @@ def provenance(plain: Handler) -> Handler:
     """
 
     async def answer(call: RestCall) -> Response:
-        try:
-            wanted = choose(call.request.headers.get("accept", ""), FORMATS)
-        except NotAcceptableError as error:
-            raise Refused(Failure("semantic", error.code, error.message, error.data)) from None
+        wanted = choose_form(call.request, FORMATS)
         response = await plain(call)
         if wanted.name == "json" or response.status_code != 200:
             return response
