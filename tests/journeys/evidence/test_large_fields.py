@@ -11,10 +11,12 @@ from tests.worlds.graphs import Calls
 from tests.worlds.projects import make_project
 
 from trails import App
+from trails.app.kernels import kernel_of
 from trails.app.upkeep import backup_project, restore_project
 from trails.engine.upkeep.verify import verify
 from trails.model.actors import LOCAL
 from trails.model.history import MergeRequest
+from trails.model.results import Success
 from trails.model.upkeep import RestoreRequest
 from trails.model.writes import LoadRequest
 
@@ -99,3 +101,18 @@ def test_it_is_exported_and_loaded(folder: Path, tmp_path: Path) -> None:
         state = app.context(actor="test").kg.find("Report", "r")
         assert state is not None
         assert state.values["body"] == TEXT
+
+
+def test_a_program_gets_more_than_a_model(folder: Path) -> None:
+    """As much of a field as it asks for; a model gets as much as an answer may have."""
+    asked = {"record": "r", "type": "Report", "field": "body", "length": 50_000}
+    with App.open(folder) as app:
+        kernel = kernel_of(app)
+        got = asyncio.run(kernel.transfers.record(LOCAL, "read_record_field", asked))
+        bounded = Calls(app).result("read_record_field", asked)
+        kernel.close()
+    assert isinstance(got, Success)
+    whole = json.loads(got.body)["text"]
+    assert len(TEXT[:50_000]) - len(whole) < 100  # it ends between two characters
+    assert len(bounded["text"]) < 32_768 < len(whole)
+    assert whole.startswith(bounded["text"])
