@@ -20,7 +20,9 @@
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a wrong way
     ├── SchemaMismatchError     the declared types do not fit the stored data
+    ├── MigrationError          a migration that can't be applied or rolled back
     ├── CapabilityError         raised by a capability on purpose
+    ├── SourceError             a file of a project that can't be changed automatically
     ├── InstallError            a client's configuration that can't be changed
     ├── DeniedError             a rule that denies these arguments of a call
     ├── ForbiddenError          a call that needs data which its caller may not read or change
@@ -220,10 +222,22 @@ class SchemaMismatchError(TrailsError):
     code = "schema_mismatch"
 
 
+class MigrationError(TrailsError):
+    """A migration can't be applied or rolled back; nothing was changed."""
+
+    code = "migration"
+
+
 class CapabilityError(TrailsError):
     """Raised by a capability to say, on purpose, that it can't do what was asked."""
 
     code = "capability"
+
+
+class SourceError(TrailsError):
+    """A source file that can't be changed automatically; ``data`` has its path and the lines."""
+
+    code = "source"
 
 
 class InstallError(TrailsError):

@@ -202,19 +202,23 @@ def fetch(port, path):
 
 
 @pytest.mark.req("W6")
-def test_beside_a_server_its_surfaces_are_compared(served, ask):
-    """With each other, and with the files, which may have changed since its start."""
-    code, found = ask(served.folder)
+def test_beside_a_server_its_surfaces_are_compared(tmp_path, ask):
+    """With each other, and with the files, which production reads on request only."""
+    settings = '[project]\nname = "acme"\nenv = "production"\n'
+    folder = make_project(tmp_path / "acme", APP, settings=settings)
+    with Web(folder):
+        _compare(folder, ask)
+
+
+def _compare(folder, ask):
+    code, found = ask(folder)
     assert (code, flagged(found["Graph main, as it is served"])) == (0, set())
     assert {"surfaces", "projections", "policies"} == {
         each["name"] for each in found["Graph main, as it is served"]
     }
-    file = served.folder / "app.py"
-    file.write_text(APP.replace('"""Count notes."""', '"""Count all notes."""'), encoding="utf-8")
-    try:
-        code, found = ask(served.folder)
-    finally:
-        file.write_text(APP, encoding="utf-8")
+    text = APP.replace('"""Count notes."""', '"""Count all notes."""')
+    (folder / "app.py").write_text(text, encoding="utf-8")
+    code, found = ask(folder)
     (note,) = [each for each in found["Graph main, as it is served"] if each["severity"] != "ok"]
     assert (code, note["code"]) == (0, "declarations_changed")
     assert note["detail"].endswith(": notes.count")

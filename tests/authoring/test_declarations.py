@@ -677,10 +677,14 @@ def _edge_of_plain() -> None:
         pass
 
 
-def _edge_with_key() -> None:
-    @edge_type(source="A", target="A")
-    class Wrong(Edge):
+def _edge_with_inherited_key() -> None:
+    @node_type
+    class Base(Node):
         a: str = predicate(key=True)
+
+    @edge_type(source="A", target="A")
+    class Wrong(Base):
+        pass
 
 
 def _edge_with_source() -> None:
@@ -726,7 +730,7 @@ WRONG_CLASSES = [
     (_shape_parent, "Wrong: Form is not a node type", "only node types"),
     (_edge_count, "Wrong: per_source=(2, 1)", "use (least, most)"),
     (_edge_of_plain, "Wrong: source=", "give the class or its name"),
-    (_edge_with_key, "Wrong.a", "remove key=True"),
+    (_edge_with_inherited_key, "Wrong: it inherits the key a of Base", "a key of its own"),
     (_edge_with_source, "Wrong.source", "rename it"),
     (_shape_of_plain, "Wrong: target=", "give the class or its name"),
     (_lower_case_shape, "'wrong' can't name a type", "start with a capital letter"),

@@ -23,7 +23,7 @@ from trails.model.results import Failure, FailureKind
 from trails.model.upkeep import FINDINGS
 from trails.projections.problems import PROBLEMS
 from trails.projections.resources import project_resources
-from trails.request.builtins import BUILTINS, BY_NAME, OPERATIONS
+from trails.request.operations import BUILTINS, BY_NAME, OPERATIONS
 from trails.request.transfers import TRANSFERS
 from trails.surfaces.cli.commands import build_cli
 from trails.surfaces.cli.shell.catalog import HEADINGS

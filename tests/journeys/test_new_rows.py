@@ -18,7 +18,7 @@ from typer.main import get_command
 
 import trails
 from trails.app.local import LocalOperations
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 from trails.surfaces.cli.commands import build_cli
 
 SOURCE = Path(trails.__file__).parent
@@ -356,7 +356,7 @@ def call_tool(url: str, params: dict[str, object]) -> object:
 
 def test_commands_that_are_written_by_hand_are_declared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the names that the table says, so that none is made a second time."""
-    monkeypatch.setattr("trails.request.builtins.OPERATIONS", ())
+    monkeypatch.setattr("trails.request.operations.OPERATIONS", ())
     cli = build_cli(LocalOperations())
     by_hand = {path.removeprefix("trails ") for path, _ in leaves("trails", get_command(cli))}
     assert {each.command for each in OPERATIONS if each.command is not None} <= by_hand

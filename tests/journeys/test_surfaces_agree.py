@@ -11,9 +11,10 @@ from tests.worlds.processes import run_command
 from tests.worlds.surfaces import Wires
 
 from trails import App, Context, capability
+from trails.model.actors import LOCAL, OPERATOR
 from trails.model.capabilities import Capability, StoredQuery
 from trails.projections.coherence import CARD, CLI, MCP, REST, compare, describe, describe_tool
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 
 NORTHLINE = Path(__file__).parents[2] / "examples" / "northline"
 
@@ -26,10 +27,12 @@ def folder(tmp_path_factory):
     return folder
 
 
-def expected_of(wires):
+def expected_of(wires, actor=LOCAL):
     """What declarations say of everything that is served."""
     registry, found = wires.kernel._service.registry, {}
     for entry in wires.kernel._pin().entries.values():
+        if entry.tool.scope not in actor.scopes:
+            continue
         if isinstance(entry.source, Capability | StoredQuery):
             found[entry.tool.name] = describe(entry.source, registry)
         else:
@@ -83,6 +86,6 @@ def test_every_wire_says_what_is_declared_also_after_a_change(folder):
             assert list(compare(kind, second, document)) == [], where
             assert "agree.check" in {each.name for each in compare(kind, first, document)}
     with App.open(folder) as app, Wires(app) as wires:
-        expected = expected_of(wires)
+        expected = expected_of(wires, OPERATOR)
     shown = run_command(("tools", "--json"), folder)
     assert list(compare(CLI, expected, json.loads(shown.stdout))) == []

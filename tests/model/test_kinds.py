@@ -45,6 +45,7 @@ from trails.model.kinds import (
 )
 from trails.model.types import LIST, PredicateDescriptor, ValueType
 from trails.model.values.json_values import Json
+from trails.model.values.lang_texts import TAG_PATTERN, LangText
 from trails.projections.json_schema import project_fields
 
 # ---------------------------------------------------------------------------- the oracle
@@ -135,6 +136,11 @@ CONSTRAINTS: Mapping[str, tuple[Mapping[str, object], ...]] = {
     "Blob": ({"pattern": "^s3:", "min_length": 8}, {"one_of": ["s3://b/k"]}),
     "Vector": ({"dimension": 1}, {"dimension": 3}),
     "Json": ({},),
+    "LangText": (
+        {"min_length": 2, "max_length": 4},
+        {"pattern": r"^\d+$", "languages": ["en", "de-CH"]},
+        {"languages": ["fr"], "default": {"fr": "a"}},
+    ),
 }
 
 
@@ -190,6 +196,12 @@ VALID: Mapping[str, tuple[object, ...]] = {
     "Blob": ("s3://b/k", "s3://bucket/key%2F1", "file:///a", "http://h:?#", "mailto:a@b.c"),
     "Vector": ([], [1], [0.5], [1, 2.5, -0.0], [1e300, 2**53 + 1, 3]),
     "Json": (0, 1.0, True, "", "null", [], {}, [None], {"": {"a": [None, 10**400, -0.0, "\x00"]}}),
+    "LangText": (
+        {"en": ""},
+        {"en": "12", "de-ch": "345"},
+        {"fr": "ab", "zh-hant-tw": "😀"},
+        {"sl-rozaj-biske": "x", "es-419": "y", "de-1996": "z", "fr": "1"},
+    ),
 }
 
 FLOAT_TOP = int(1.7976931348623157e308)
@@ -264,6 +276,11 @@ NEAR_MISSES: Mapping[str, tuple[object, ...]] = {
     "Blob": (1, "", "a", "a:", "a:é", "a:b c", "a:%2", "s3://b/k\n"),
     "Vector": (None, 1, "1", [None], [True], ["1"], [[1]], [10**400]),
     "Json": (None,),
+    "LangText": (
+        *(None, "a", ["a"], {}, {"en": 1}, {"en": None}, {"e": "a"}, {"": "a"}, {"EN": "a"}),
+        *({"de-CH": "a"}, {"en_us": "a"}, {"en ": "a"}, {"en\n": "a"}, {"english": "a"}),
+        *({"en": "a", "x": "b"}, {"en-": "a"}, {"\u017fr": "a"}, {"en": ["a"]}),
+    ),
 }
 
 
@@ -279,6 +296,12 @@ def mutate(value: object, rng: random.Random) -> object:
         if abs(value) < 1e7:
             near += [int(value), value / 3, value * 10**300]
         return rng.choice(near)
+    if isinstance(value, dict) and value and rng.random() < 0.7:
+        name = rng.choice([*value])
+        rest = {each: value[each] for each in value if each != name}
+        if rng.random() < 0.3:
+            return rest
+        return {**rest, str(mutate(name, rng)): mutate(value[name], rng)}
     if isinstance(value, list) and value and rng.random() < 0.7:
         at = rng.randrange(len(value))
         return [*value[:at], mutate(value[at], rng), *value[at + rng.randint(0, 1) :]]
@@ -339,6 +362,9 @@ NEAR: Mapping[str, st.SearchStrategy[object]] = {
         st.floats(allow_nan=False, allow_infinity=False) | st.integers(), max_size=4
     ),
     "Json": JSON_VALUES,
+    "LangText": st.dictionaries(
+        st.from_regex(TAG_PATTERN) | st.text(max_size=3), st.text(max_size=5), max_size=3
+    ),
 }
 
 
@@ -563,6 +589,9 @@ NATIVE: Mapping[str, st.SearchStrategy[object]] = {
     "Blob": st.text("aZ09-._~/?:@").map(lambda tail: Blob("urn:x:" + tail)),
     "Vector": st.lists(FLOATS, max_size=5).map(tuple),
     "Json": JSON_VALUES.filter(lambda value: value is not None).map(Json),
+    "LangText": st.dictionaries(
+        st.from_regex(TAG_PATTERN, fullmatch=True), st.text(), min_size=1, max_size=3
+    ).map(LangText),
 }
 
 
@@ -595,6 +624,14 @@ def test_the_lexical_form_is_what_the_store_gives_back(name, data):
         for value in data.draw(st.lists(NATIVE[name], min_size=1, max_size=8))
     ]
     subject, predicate_iri = NamedNode("urn:s"), NamedNode("urn:p")
+    if kind.tagged:
+        texts = {each for text in written for each in kind.parse(text).items()}
+        for tag, text in texts:
+            store.add(Quad(subject, predicate_iri, Literal(text, language=tag)))
+        found = [quad.object for quad in store.quads_for_pattern(subject, None, None)]
+        assert {(each.language, each.value) for each in found} == texts
+        assert {each.datatype.value for each in found} == {kind.datatype}
+        return
     for text in written:
         store.add(Quad(subject, predicate_iri, Literal(text, datatype=NamedNode(kind.datatype))))
     read = {quad.object.value for quad in store.quads_for_pattern(subject, None, None)}

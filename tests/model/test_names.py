@@ -26,7 +26,7 @@ from trails.model.names import (
     meta_tool_name,
     portable_name,
 )
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 
 WORD = st.from_regex(r"\A[a-z][a-z0-9]*\Z")
 META_ID = st.lists(WORD, min_size=1, max_size=2).map(

@@ -66,7 +66,7 @@ def make_query(name: str, tool_name: str = "") -> StoredQuery:
     return StoredQuery(name, "Find it.", "SELECT ?s WHERE { ?s ?p ?o }", tool_name=tool_name)
 
 
-@meta_capability("trails.meta.gen.shape")
+@meta_capability("trails.meta.shop.shape")
 def gen_shape(ctx: Context) -> None:
     """Generate a shape."""
 
@@ -187,7 +187,7 @@ def test_an_id_in_both_registries_is_refused(together, meta_first):
     cell = RegistryCell()
     if not together:
         cell.register(capabilities=[pair.pop(0)])
-    with pytest.raises(RegistryError, match=r"'trails\.meta\.gen\.shape' .*use two ids"):
+    with pytest.raises(RegistryError, match=r"'trails\.meta\.shop\.shape' .*use two ids"):
         cell.register(capabilities=pair)
 
 
@@ -353,7 +353,7 @@ def test_restrict_keeps_types_and_drops_what_is_not_permitted():
         ["Report"],
     )
     assert none.capability("a.op") is None
-    assert list(whole.tools) == ["a.op", "q1", "q2", "tasks.close", "trails_meta_gen_shape"]
+    assert list(whole.tools) == ["a.op", "q1", "q2", "tasks.close", "trails_meta_shop_shape"]
     assert whole.restrict(lambda each: True).digest == whole.digest
 
 
@@ -574,12 +574,12 @@ COLLISIONS = {
         ["stored query a.b", "stored query a-b"],
     ),
     "a capability and a meta tool": (
-        {"capabilities": [mark_of(gen_shape), make_capability("trails_meta_gen_shape")]},
-        ["capability trails_meta_gen_shape", "meta-capability trails.meta.gen.shape"],
+        {"capabilities": [mark_of(gen_shape), make_capability("trails_meta_shop_shape")]},
+        ["capability trails_meta_shop_shape", "meta-capability trails.meta.shop.shape"],
     ),
     "a query and a meta tool": (
-        {"capabilities": [mark_of(gen_shape)], "queries": [make_query("trails.meta.gen.shape")]},
-        ["stored query trails.meta.gen.shape", "meta-capability trails.meta.gen.shape"],
+        {"capabilities": [mark_of(gen_shape)], "queries": [make_query("trails.meta.shop.shape")]},
+        ["stored query trails.meta.shop.shape", "meta-capability trails.meta.shop.shape"],
     ),
 }
 

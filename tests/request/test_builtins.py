@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from trails.model.actors import LOCAL
-from trails.request.builtins import BUILTINS, BY_NAME
+from trails.request.operations import BUILTINS, BY_NAME
 
 READERS = {
     "branch_list",

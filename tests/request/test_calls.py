@@ -15,6 +15,7 @@ from trails.errors import RegistryError, TrailsError, ValidationError
 from trails.model.actors import LOCAL, Actor
 from trails.model.names import portable_name
 from trails.model.results import Failure, Success
+from trails.request.operations import BUILTINS
 
 BUILDER = Actor("bob", frozenset({"runtime", "builder"}))
 LARGEST = 4 << 20
@@ -176,7 +177,8 @@ def test_a_scope_that_is_missing_hides_a_tool_and_refuses_its_call(calls):
     }
     assert calls.activities()[-1].outcome == "scope"
     shown = {tool.name for tool in calls.kernel.tools(BUILDER).tools}
-    assert shown - seen == {"trails_meta_shop_close"}
+    needs = {each.name for each in BUILTINS if each.meta and each.meta.scope == "builder"}
+    assert shown - seen == {"trails_meta_shop_close", *needs}
     assert isinstance(calls.outcome("trails_meta_shop_close", {}, BUILDER), Success)
 
 
@@ -286,7 +288,12 @@ def test_control_arguments_are_checked_like_others(calls):
         ),
         ("graph_query", {"brnch": "x"}, "graph_query; did you mean 'branch'?"),
         ("graph_snapshot", {"zzz": 1}, "graph_snapshot; it has after, branch, snapshot, max_chars"),
-        ("returns.many", {"zzz": 1}, "returns.many; it has branch"),
+        (
+            "returns.many",
+            {"zzz": 1},
+            "returns.many; it has branch, dry_run, propose, expected_head, idempotency_key",
+        ),
+        ("returns.many", {"dryrun": True}, "returns.many; did you mean 'dry_run'?"),
         ("graph_health", {"zzz": 1}, "graph_health; it has none"),
     ],
 )
@@ -352,8 +359,9 @@ def test_the_framework_and_the_app_check_arguments_the_same_way(calls):
     with pytest.raises(ValidationError) as raised:
         calls.app.call(calls.app.context(), "books.rate", wrong)
     failure = calls.failure("books.rate", wrong)
+    controls = ", branch, dry_run, propose, expected_head, idempotency_key"
     told = [
-        (each["field"], each["code"], each["message"].removesuffix(", branch"))
+        (each["field"], each["code"], each["message"].removesuffix(controls))
         for each in failure.data["fields"]
     ]
     assert told == [(each.field, each.code, each.message) for each in raised.value.fields]

@@ -18,6 +18,7 @@ from trails import (
     App,
     BigInt,
     Context,
+    LangText,
     Node,
     Ref,
     Shape,
@@ -28,12 +29,12 @@ from trails import (
     shape,
 )
 from trails.authoring.predicates import Predicate
-from trails.model.actors import LOCAL
+from trails.model.actors import OPERATOR
 from trails.model.capabilities import StoredQuery, Tool
 from trails.model.types import PredicateDescriptor, ValueType
 from trails.projections.tools import project_capability
 from trails.registry.registry import Registry, collect
-from trails.request.builtins import BUILTINS, BY_NAME
+from trails.request.operations import BUILTINS, BY_NAME
 
 Said = Mapping[str, Mapping[str, object]]
 
@@ -67,6 +68,7 @@ TYPES: Final[Mapping[str, object]] = {
     "owner": Ref[Person] | None,
     "friends": list[Ref[Person]],
     "vector": Vector,
+    "words": LangText | None,
 }
 SAID: Final[Said] = {
     "code": {"pattern": "^[A-Z]+$", "min_length": 2, "max_length": 9},
@@ -82,6 +84,7 @@ SAID: Final[Said] = {
     "owner": {},
     "friends": {"max_count": 2},
     "vector": {"dimension": 3},
+    "words": {"max_length": 40},
 }
 OTHER: Final[Said] = {
     "code": {"pattern": "^[a-z]+$", "min_length": 3, "max_length": 8},
@@ -102,6 +105,7 @@ OTHER: Final[Said] = {
     "owner": {"description": "Whose it is."},
     "friends": {"max_count": 4, "min_count": 1, "required": True},
     "vector": {"dimension": 4},
+    "words": {"max_length": 41},
 }
 """Another value for each argument of each field, and for some that it was not given."""
 STORED: Final[Said] = {
@@ -109,6 +113,8 @@ STORED: Final[Said] = {
     "title": {"unique": True, "label": True, "search": True, "iri": "https://schema.org/name"},
     "owner": {"iri": "https://schema.org/owner"},
     "vector": {"metric": "dot"},
+    "tags": {"ordered": True},
+    "words": {"languages": ["de"]},
 }
 """Arguments that mean something for what is stored only."""
 SEARCHED: Final[Mapping[str, object]] = {"language": "german", "stop_words": False}
@@ -235,7 +241,7 @@ def tools() -> dict[str, Tool]:
         app.settings.graphs["main"] = msgspec.structs.replace(app.settings.graphs["main"], mcp=mcp)
         app.service().cell.register(queries=[QUERY])
         calls = Calls(app)
-        found |= {tool.name: tool for tool in calls.kernel.tools(LOCAL).tools}
+        found |= {tool.name: tool for tool in calls.kernel.tools(OPERATOR).tools}
         calls.close()
     return found
 

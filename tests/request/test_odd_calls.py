@@ -7,8 +7,9 @@ from tests.request.library import DECLARED
 from tests.worlds.graphs import Calls
 
 from trails import App
+from trails.model.actors import OPERATOR
 from trails.model.results import Failure
-from trails.request.builtins import BUILTINS
+from trails.request.operations import BUILTINS
 
 NAMES = [each.name for each in BUILTINS] + ["books.add", "books.rename", "books.rate"]
 ODD = [
@@ -74,7 +75,7 @@ def test_no_arguments_make_a_tool_fail_inside(shop, tool):
         arguments = {name: chance.choice(ODD) for name in chosen}
         if chance.random() < 0.1:
             arguments[chance.choice(["nope", "", "\ud800", "a.b[0]"])] = chance.choice(ODD)
-        outcome = shop.outcome(tool, arguments)
+        outcome = shop.outcome(tool, arguments, OPERATOR)
         assert not isinstance(outcome, Failure) or outcome.kind in {"validation", "semantic"}, (
             arguments,
             outcome,

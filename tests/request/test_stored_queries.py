@@ -204,3 +204,22 @@ def test_queries_are_listed_and_run_by_name(project):
     assert done["changed"]
     Draft202012Validator(schema).validate(done)
     calls.close()
+
+
+def test_a_stored_mutation_is_tried_proposed_and_retried(opened):
+    """As every write: by its own tool, with the arguments that a list of tools does not repeat."""
+    for isbn in ("0001", "0002"):
+        book = {"isbn": isbn, "title": f"Book {isbn}"}
+        opened.result("books.add", {"book": book})
+    head = opened.graph.log_head("main").commit
+    dry = opened.result("lose_all", {"dry_run": True})
+    assert (dry["updated"], dry["result"]) == (2, {"commit": None, "changed": True})
+    assert opened.graph.log_head("main").commit == head
+    report = opened.result("lose_all", {"propose": True})
+    assert (report["updated"], report["result"]["commit"]) == (2, report["commit"])
+    assert opened.graph.log_head("main").commit == head
+    first = opened.result("lose_all", {"idempotency_key": "once", "expected_head": head})
+    assert first["changed"] is True
+    assert opened.result("lose_all", {"idempotency_key": "once", "expected_head": head}) == first
+    assert opened.failure("lose_all", {"expected_head": head}).code == "conflict"
+    assert "dry_run" not in opened.tool("lose_all").input_schema["properties"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import date
+from enum import Enum
+from typing import Annotated, Literal
 
 from trails import (
     Context,
@@ -10,6 +12,7 @@ from trails import (
     Node,
     Ref,
     Shape,
+    Vector,
     capability,
     edge_type,
     node_type,
@@ -35,6 +38,19 @@ class Task(Node):
 @edge_type(source=Task, target=Person)
 class Watches(Edge):
     since: date
+
+
+class Status(Enum):
+    OPEN = "open"
+
+
+@node_type
+class Machine(Node):
+    status: Status
+    size: Literal["small", "large"] = "small"
+    title: Annotated[str, predicate(max_length=3)] = "abc"
+    numbers: Annotated[list[float], Vector(3)] | None = None
+    exact: Vector[Literal[3]] | None = None
 
 
 @shape
@@ -82,4 +98,11 @@ def use(ctx: Context) -> None:
     ctx.spend(usd="much")  # error
     predicate(min_length="3")  # error
     predicate(minimum=3)  # error
+    machine = Machine(status=Status.OPEN)
+    Machine(status="never")  # error
+    machine.size = "huge"  # error
+    machine.title = 3  # error
+    machine.numbers = ["a"]  # error
+    machine.exact = [1.0, 2.0, 3.0]  # error
+    machine.status = "open"  # error
     del number, people, phone, title

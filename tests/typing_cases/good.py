@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
-from typing import assert_type
+from enum import Enum, IntEnum, StrEnum
+from typing import Annotated, Literal, assert_type
 
 from trails import (
     App,
@@ -68,6 +69,46 @@ class Robot(Node):
 @edge_type(source=Task, target="Person", per_source=(0, 3))
 class Watches(Edge):
     since: date
+
+
+class Status(Enum):
+    OPEN = "open"
+    DONE = "done"
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Mark(StrEnum):
+    BUG = "bug"
+
+
+Title = Annotated[str, predicate(max_length=200)]
+
+
+@node_type(abstract=True)
+class Asset(Node):
+    code: str = predicate(key=True)
+
+
+@node_type
+class Machine(Asset):
+    status: Status = Status.OPEN
+    level: Level | None = None
+    marks: list[Mark] = predicate(default=())
+    size: Literal["small", "large"] = "small"
+    title: Title
+    subtitle: Title | None = None
+    embedding: Vector[Literal[384]] | None = None
+    numbers: Annotated[list[float], Vector(384)]
+    plain: Vector = predicate(dimension=2)
+    optional: Annotated[Vector | None, predicate(dimension=2)] = None
+
+
+@edge_type(source=Asset, target=Asset)
+class Moves(Edge):
+    on: date = predicate(key=True)
 
 
 @shape
@@ -138,6 +179,44 @@ def use(ctx: Context) -> None:
     with ctx.kg.transaction(message="m"):
         ctx.kg.save_all([person, task, epic, edge])
     assert_type(close(ctx, task), Report)
+
+
+@capability("machines.set")
+def set_status(
+    ctx: Context,
+    machine: Ref[Asset],
+    status: Status,
+    size: Literal["small", "large"] = "small",
+    title: Annotated[str, predicate(min_length=3)] = "abc",
+    near: Annotated[list[float] | None, Vector(384)] = None,
+) -> Status:
+    """Change a machine."""
+    assert_type(machine, Asset)
+    assert_type(near, list[float] | None)
+    return status
+
+
+def forms(ctx: Context) -> None:
+    """Values have the types that annotations say."""
+    machine = Machine(
+        code="m", status=Status.DONE, title="t", numbers=[1.0], plain=Vector([1.0]), marks=[]
+    )
+    assert_type(machine.status, Status)
+    assert_type(machine.level, Level | None)
+    assert_type(machine.marks, list[Mark])
+    assert_type(machine.size, Literal["small", "large"])
+    assert_type(machine.title, str)
+    assert_type(machine.subtitle, str | None)
+    assert_type(machine.embedding, Vector[Literal[384]] | None)
+    assert_type(machine.numbers, list[float])
+    assert_type(Machine.where(status=Status.OPEN).fetch(ctx), list[Machine])
+    assert_type([each.code for each in Asset.objects(ctx)], list[str])
+    assert_type(set_status(ctx, machine, Status.OPEN, "large"), Status)
+    for number in machine.embedding or ():
+        assert_type(number, float)
+    machine.embedding = Vector([1.0])
+    machine.numbers = [2.0, 3.0]
+    assert_type(Moves(source=machine, target=machine, on=date(2026, 1, 1)).on, date)
 
 
 def embed() -> None:

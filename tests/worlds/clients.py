@@ -274,15 +274,16 @@ def served(folder, *arguments, env=None):
 class RestClient:
     """Sends requests, each on a connection of its own, and reads what comes back."""
 
-    def __init__(self, port):
+    def __init__(self, port, token=None):
         self.port = port
+        self._token = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def send(self, method, path, body=None, **headers):
         """A response, whatever its status."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
-            connection.request(method, path, body=body, headers=given)
+            connection.request(method, path, body=body, headers={**self._token, **given})
             got = connection.getresponse()
             data = got.read()
         finally:

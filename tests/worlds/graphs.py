@@ -11,7 +11,7 @@ from trails import App
 from trails.app.kernels import kernel_of
 from trails.engine.graph.graph import Graph
 from trails.engine.write.write import Write
-from trails.model.actors import LOCAL, Actor
+from trails.model.actors import LOCAL, OPERATOR, Actor
 from trails.model.capabilities import Tool
 from trails.model.history import Activity
 from trails.model.results import Failure, Outcome
@@ -80,7 +80,7 @@ class Calls:
 
     def tool(self, name: str) -> Tool:
         """One tool of the list."""
-        return next(each for each in self.kernel.tools(LOCAL).tools if each.name == name)
+        return next(each for each in self.kernel.tools(OPERATOR).tools if each.name == name)
 
     def activities(self) -> list[Activity]:
         """All activities so far."""

@@ -7,25 +7,41 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
-from trails.app.modules import load_embed, load_module, queries_folder
+from trails.app.declarations import GraphTypes, PythonTypes, has_happened
+from trails.app.migrations import load_migrations, migration_names
+from trails.app.modules import (
+    check_reloadable,
+    find_module,
+    fresh_modules,
+    join_stored_types,
+    load_embed,
+    queries_folder,
+    trial_modules,
+)
 from trails.app.ownership import Ownership, prepare_data
+from trails.app.plugins import load_plugins
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
+from trails.app.reloads import compare_registries, describe_reason, log_reload
 from trails.app.settings import (
     DATA_FOLDER,
-    Embeddings,
     GraphSettings,
     Project,
     Settings,
     read_settings,
 )
+from trails.app.workspace import recover_files
+from trails.engine.graph.changes import describe_changes
+from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embed, Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.open import open_graph
@@ -53,7 +69,9 @@ from trails.errors import (
 from trails.model.capabilities import StoredQuery
 from trails.model.results import REQUESTED, QueryAnswer, unwritable
 from trails.model.types import Schema
+from trails.model.upkeep import ReloadError, ReloadReport
 from trails.model.writes import LoadRequest, LoadResult, Mutation
+from trails.registry.migrations import MigrationFile
 from trails.registry.registry import (
     Declarations,
     Registry,
@@ -68,10 +86,27 @@ from trails.request.dispatch import call_capability
 from trails.sandbox.pool import Sandbox
 from trails.sandbox.scratch import SCRATCH
 
+REFUSALS: Final = (
+    DeclarationError,
+    PolicyError,
+    RegistryError,
+    SettingsError,
+    SchemaMismatchError,
+    ReadOnlyError,
+)
+"""What quarantines a graph."""
+
+
+NO_TEXTS: Final[Mapping[str, str]] = {}
+
 
 def silent(text: str) -> None:
     """Discard progress messages."""
     del text
+
+
+class _AcceptedError(Exception):
+    """Ends a trial of declarations that can be used."""
 
 
 class App:
@@ -100,9 +135,19 @@ class App:
         """Whether other processes and clients use it through this one."""
         self.quarantined: dict[str, TrailsError] = {}
         """Graphs that are not served, each with the reason."""
+        self.reload_errors: dict[str, ReloadError] = {}
+        """Graphs whose files have changed since and can't be used, each with the reason."""
+        self.reloading = threading.Lock()
+        """Held while declarations are read again, and while a change of types changes them."""
+        self.plugins = load_plugins(self.settings.project.plugins)
+        """The plugins of the project, and those that could not be loaded."""
         self._services: dict[str, GraphService] = {}
         self._embedders: dict[str, Embedder] = {}
         self._cells: dict[str, RegistryCell] = {}
+        self._loaded: set[str] = set()
+        """Graphs whose declarations are in use."""
+        self.is_project = False
+        """Whether files declare its graphs, and not the program that made it."""
         self.policies = ProjectPolicies(folder, self.settings, self._declared_now)
         """Decides what an actor may do."""
         if folder is not None and ownership is None:
@@ -114,8 +159,13 @@ class App:
                 prepare_data(folder / DATA_FOLDER, progress)
             for graph in self.settings.graphs:
                 self._cells[graph] = RegistryCell(collect(META).capabilities)
+                if self.plugins.declarations:
+                    self._cells[graph].add(self.plugins.declarations)
+            if folder is not None and not held:
+                recover_files(folder, partial(has_happened, self), progress)
+            for graph in self.settings.graphs:
                 if folder is None:
-                    self._embed(graph, None)
+                    self._use(graph, self._make_embedder(graph, None))
             given = collect((*declarations, *types, *capabilities))
             if given:
                 self._register(given, next(iter(self.settings.graphs)))
@@ -167,6 +217,9 @@ class App:
             apply_schema=apply_schema,
             progress=progress,
         )
+        app.is_project = True
+        for graph, service in app._services.items():  # those that an interrupted change needed
+            service.graph.declarations = app._keeper(graph)
         registry = app._declared_now if declarations else undeclared
         app.policies = ProjectPolicies(folder, settings, registry, guarded)
         try:
@@ -183,37 +236,175 @@ class App:
     def _open_graph(self, graph: str, *, strict: bool) -> None:
         """Register what a graph declares, or quarantine it."""
         try:
-            module = self._module(graph)
-            self._embed(graph, module)
-            found = collect(()) if module is None else discover(module)
-            declared = _registry_of(found)
-            self._register(found, graph, self.stored_queries(graph, declared.schema))
-            self.policies.judge(graph)
-        except (
-            DeclarationError,
-            PolicyError,
-            RegistryError,
-            SettingsError,
-            SchemaMismatchError,
-            ReadOnlyError,
-        ) as reason:
+            self._load(graph, apply_schema=self._apply_schema)
+        except REFUSALS as reason:
+            self.plugins.explain(reason)
             if strict:
                 raise
             # The cause may contain values that must not be shown.
             reason.__cause__ = reason.__context__ = None
             self.quarantined[graph] = reason.with_traceback(None)
 
-    def _module(self, graph: str) -> ModuleType | None:
+    def _load(self, graph: str, *, apply_schema: bool, fresh: bool = False) -> Registry:
+        """Read what a graph declares, check all of it, and then use it.
+
+        If anything is wrong, it raises, and what was used before stays in use.
+        """
+        module = self._module(graph, fresh=fresh)
+        embedder = self._make_embedder(graph, module)
+        declared = self._read(graph, module)
+
+        def accept(registry: Registry) -> None:
+            self.policies.check(graph, registry)
+            if (registry.types or registry.shapes) and not self._owns_types(graph):
+                adopt_schema(self.stored_graph(graph), registry.schema, apply=apply_schema)
+
+        registry = self._cells[graph].replace(declared, accept)
+        self._loaded.add(graph)
+        self.policies.judge(graph).refresh()
+        self._use(graph, embedder)
+        return registry
+
+    def _owns_types(self, graph: str) -> bool:
+        """Whether a graph's types are declared in the graph itself."""
+        return self.settings.graphs[graph].schema == "graph"
+
+    def _read(
+        self,
+        graph: str,
+        module: ModuleType | None,
+        schema: Schema | None = None,
+        texts: Mapping[str, str] = NO_TEXTS,
+    ) -> Declarations:
+        """Return what a module and the stored queries declare, checked against each other.
+
+        ``schema`` has the types of a graph that owns them; by default, those that it has now.
+        ``texts``: path → what a changed file of the project will have.
+        """
+        found = self._declarations(graph, module, schema)
+        declared = _registry_of(self.plugins.declarations + found).schema
+        queries = self.stored_queries(graph, declared, texts)
+        return msgspec.structs.replace(found, queries=queries)
+
+    def _declarations(
+        self, graph: str, module: ModuleType | None, schema: Schema | None = None
+    ) -> Declarations:
+        found = collect(()) if module is None else discover(module)
+        if not self._owns_types(graph):
+            return found
+        file, stored = self.settings.graphs[graph].app, schema or self._stored_schema(graph)
+        return join_stored_types(found, stored, graph, file)
+
+    def try_declarations(
+        self, graph: str, schema: Schema, texts: Mapping[str, str] | None = None
+    ) -> None:
+        """Raise why the declarations can't be used when ``main`` has other types.
+
+        ``texts``: path → what a changed file of the project will have. Nothing is changed.
+        """
+        if self.folder is None:
+            self._try(graph, None, schema)
+            return
+        with trial_modules(self.folder, texts or {}):
+            self._try(graph, self._module(graph, fresh=True), schema, texts or {})
+
+    def _try(
+        self,
+        graph: str,
+        module: ModuleType | None,
+        schema: Schema,
+        texts: Mapping[str, str] = NO_TEXTS,
+    ) -> None:
+        def accept(registry: Registry) -> None:
+            self.policies.check(graph, registry)
+            if registry.schema.digest != schema.digest:
+                changes = "; ".join(describe_changes(registry.schema, schema))
+                raise DeclarationError(
+                    f"the declarations would differ from the new types: {changes}"
+                )
+            raise _AcceptedError
+
+        with suppress(_AcceptedError):
+            self._cells[graph].replace(self._read(graph, module, schema, texts), accept)
+
+    def follow_types(self, graph: str) -> None:
+        """Let requests use the types of ``main``, which declarations have followed."""
+        if graph not in self._loaded:
+            return
+        if self.folder is not None:
+            self.reload(graph, apply_schema=False)
+        else:
+            self._load(graph, apply_schema=False)
+
+    def declares(self, graph: str, schema: Schema) -> bool:
+        """Whether the files of a project declare these types already, as they are now."""
+        try:
+            return self.declared(graph, queries=False).schema.digest == schema.digest
+        except TrailsError:
+            if graph not in self._loaded:
+                raise
+            return self._cells[graph].current.schema.digest == schema.digest
+
+    def reload(self, graph: str = "main", *, apply_schema: bool | None = None) -> ReloadReport:
+        """Read what a graph declares again, and use it if all of it is right.
+
+        The modules of the project, its stored queries and its policies are read from their files
+        and checked together. The new registry replaces the old one at once; calls that are running
+        keep theirs. A difference to the stored types is applied as by ``open``. If anything is
+        wrong, the report says what, and nothing changes. A graph in quarantine is served from then
+        on.
+        """
+        cell = self._cells.get(graph)
+        if cell is None or self.folder is None:
+            self._cell(graph)
+            raise SettingsError("an app in memory has no files to reload; use register instead")
+        with self.reloading:
+            old = cell.current
+            try:
+                stored = self._stored_schema(graph)
+                check_reloadable(self.folder, self.settings.graphs[graph].app)
+                with fresh_modules(self.folder):
+                    apply = self._apply_schema if apply_schema is None else apply_schema
+                    new = self._load(graph, apply_schema=apply, fresh=True)
+            except Exception as reason:  # noqa: BLE001 - reported, and the old registry stays
+                return self._keep(graph, old, reason)
+            self.quarantined.pop(graph, None)
+            self.reload_errors.pop(graph, None)
+            changes = describe_changes(stored, self._stored_schema(graph))
+            report = compare_registries(graph, old, new, changes)
+            log_reload(report)
+            return report
+
+    def _keep(self, graph: str, old: Registry, reason: Exception) -> ReloadReport:
+        """Report why declarations can't be used; each reason is logged once."""
+        if isinstance(reason, TrailsError):
+            self.plugins.explain(reason)
+        error = describe_reason(reason, self.settings.graphs[graph].app)
+        known = self.reload_errors.get(graph)
+        self.reload_errors[graph] = error
+        if graph in self.quarantined and isinstance(reason, TrailsError):
+            reason.__cause__ = reason.__context__ = None
+            self.quarantined[graph] = reason.with_traceback(None)
+        report = ReloadReport(graph, "failed", old.version, old.digest, error=error)
+        if error != known:
+            log_reload(report, None if isinstance(reason, TrailsError) else reason)
+        return report
+
+    def _stored_schema(self, graph: str) -> Schema:
+        return self.stored_graph(graph).main.schema
+
+    def _module(self, graph: str, *, fresh: bool = False) -> ModuleType | None:
         if self.folder is None:
             return None
-        return load_module(self.folder, self.settings.graphs[graph].app, graph)
+        return find_module(self.folder, self.settings.graphs[graph], graph, fresh=fresh)
 
-    def _embed(self, graph: str, module: ModuleType | None) -> None:
-        """Use the function for embeddings that the settings name."""
+    def _make_embedder(self, graph: str, module: ModuleType | None) -> Embedder | None:
+        """Return the function for embeddings that the settings name."""
         given = self.settings.graphs[graph]
-        if given.embeddings is not None:
-            found = load_embed(self.folder, given.embeddings, graph, module, given.app)
-            self._use(graph, given.embeddings, found)
+        if given.embeddings is None:
+            return None
+        found = load_embed(self.folder, given.embeddings, graph, module, given.app)
+        return Embedder(given.embeddings.function, found, given.embeddings.seconds)
 
     def _embed_later(self, graph: str) -> None:
         """The same, but the project's own code is not run before a vector is needed."""
@@ -228,23 +419,30 @@ class App:
             def embed(texts: list[str]) -> Iterable[Iterable[float]]:
                 return load()(texts)
 
-            self._use(graph, named, embed)
+            self._use(graph, Embedder(named.function, embed, named.seconds))
 
-    def _use(self, graph: str, given: Embeddings, embed: Embed) -> None:
-        self._embedders[graph] = Embedder(given.function, embed, given.seconds)
+    def _use(self, graph: str, embedder: Embedder | None) -> None:
+        """Make vectors of texts with this from now on."""
+        if embedder is not None:
+            self._embedders[graph] = embedder
+            if graph in self._services:
+                self._services[graph].graph.embedder = embedder
 
     def _collect(self, graph: str) -> Declarations:
-        module = self._module(graph)
-        return collect(()) if module is None else discover(module)
+        return self._declarations(graph, self._module(graph))
 
-    def stored_queries(self, graph: str, schema: Schema) -> tuple[StoredQuery, ...]:
+    def stored_queries(
+        self, graph: str, schema: Schema, texts: Mapping[str, str] = NO_TEXTS
+    ) -> tuple[StoredQuery, ...]:
         """Return the queries in a graph's folder, checked against some types."""
         if self.folder is None:
             return ()
         folder = queries_folder(self.folder, self.settings.graphs[graph].queries, graph)
         if not folder.is_dir():
             return ()
-        return load_queries(folder, schema, self.graph(graph).names)
+        given = self.settings.graphs[graph].queries
+        changed = {path.removeprefix(f"{given}/"): text for path, text in texts.items()}
+        return load_queries(folder, schema, self.stored_graph(graph).names, changed=changed)
 
     def untrusted(self, graph: str = "main") -> Untrusted:
         """Return the limits for untrusted text on a graph; each graph has its own workers."""
@@ -252,10 +450,21 @@ class App:
 
     def declared(self, graph: str = "main", *, queries: bool = True) -> Registry:
         """Return what a project declares for a graph, without using it."""
-        registry = _registry_of(self._collect(graph))
+        registry = _registry_of(self.plugins.declarations + self._collect(graph))
         if not queries:
             return registry
         return with_queries(registry, self.stored_queries(graph, registry.schema))
+
+    def migrations(self, graph: str = "main") -> tuple[MigrationFile, ...]:
+        """Return the migrations of a graph, in their order; runs the code of their files."""
+        if self.folder is None:
+            return ()
+        return load_migrations(self.folder, self.settings.graphs[graph].migrations, graph)
+
+    def _migration_names(self, graph: str) -> tuple[str, ...]:
+        if self.folder is None:
+            return ()
+        return migration_names(self.folder, self.settings.graphs[graph].migrations, graph)
 
     def discover(self, module: ModuleType, graph: str | None = None) -> Registry:
         return self._register(discover(module), graph or next(iter(self.settings.graphs)))
@@ -263,17 +472,8 @@ class App:
     def register(self, *declarations: object, graph: str | None = None) -> Registry:
         return self._register(collect(declarations), graph or next(iter(self.settings.graphs)))
 
-    def _register(
-        self, found: Declarations, graph: str, queries: Iterable[StoredQuery] = ()
-    ) -> Registry:
-        cell = self._cell(graph)
-        registry = cell.register(
-            types=found.types,
-            shapes=found.shapes,
-            capabilities=found.capabilities,
-            queries=queries,
-            rules=found.rules,
-        )
+    def _register(self, found: Declarations, graph: str) -> Registry:
+        registry = self._cell(graph).add(found)
         if found.types or found.shapes:
             adopt_schema(self.graph(graph), registry.schema, apply=self._apply_schema)
         return registry
@@ -287,8 +487,8 @@ class App:
         reason = self.quarantined.get(graph)
         if reason is not None:
             raise QuarantineError(
-                f"graph {graph!r} is not served: {reason.message}; fix that and open the "
-                "project again ('trails doctor' checks it)",
+                f"graph {graph!r} is not served: {reason.message}; fix that and reload or open "
+                "the project again ('trails doctor' checks it)",
                 graph=graph,
                 reason=reason.code,
             )
@@ -323,6 +523,8 @@ class App:
             folder = None if self.folder is None else self.folder / DATA_FOLDER / GRAPHS / graph
             opened = self._open_files(graph, folder)
             opened.embedder = self._embedders.get(graph)
+            opened.declarations = self._keeper(graph)
+            opened.list_migrations = partial(self._migration_names, graph)
             found = self._services[graph] = GraphService(
                 opened,
                 self._cells[graph],
@@ -330,6 +532,14 @@ class App:
                 self.settings.loads.limits(),
             )
         return found
+
+    def _keeper(self, graph: str) -> DeclarationKeeper | None:
+        """Return what declares the types of a graph; None if the program does that itself."""
+        if self._owns_types(graph):
+            return GraphTypes(self, graph)
+        if self.folder is None or not self.is_project:
+            return None
+        return PythonTypes(self, graph, self.folder)
 
     def _open_files(self, graph: str, folder: Path | None) -> Graph:
         """Open a graph; read-only if requested, or if the disk can't be written."""
@@ -467,9 +677,4 @@ class App:
 
 def _registry_of(found: Declarations) -> Registry:
     """Return a registry of these declarations alone, checked."""
-    return RegistryCell().register(
-        types=found.types,
-        shapes=found.shapes,
-        capabilities=found.capabilities,
-        rules=found.rules,
-    )
+    return RegistryCell().add(found)

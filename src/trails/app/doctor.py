@@ -10,16 +10,23 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from trails.app.app import App
 from trails.app.ownership import examine_permissions
+from trails.app.plugins import examine_plugins
 from trails.app.settings import DATA_FOLDER
+from trails.app.staging import JOURNAL
+from trails.engine.graph.graph import MAIN
+from trails.engine.graph.migrations import applied_migrations
+from trails.engine.migrations.runner import interrupted_migrations
+from trails.engine.migrations.state import compare_migrations
 from trails.engine.session.results import examine_costs
 from trails.engine.upkeep.doctor import examine, examine_machine
-from trails.errors import CorruptionError, TrailsError
+from trails.errors import CorruptionError, SchemaMismatchError, TrailsError
 from trails.identity.tokens import TokenFile
 from trails.model.texts import count
 from trails.model.types import Schema
@@ -33,6 +40,20 @@ _MODES: Final = {
     "policies": "they decide",
 }
 
+_CONTINUE: Final = "run 'trails migrate apply', or 'rollback' if that was interrupted"
+_MIGRATIONS: Final = {
+    "pending": ("migration_pending", "run 'trails migrate plan', then 'trails migrate apply'"),
+    "changed": (
+        "migration_changed",
+        "restore the file as it was applied, and write a new migration for the rest",
+    ),
+    "unknown": (
+        "migration_unknown",
+        "add its file, for example from the version of the project that applied it",
+    ),
+}
+"""State of a migration → code of its finding, and what to do."""
+
 
 def examine_project(app: App) -> list[Report]:
     """Run all checks of ``trails doctor``."""
@@ -40,40 +61,60 @@ def examine_project(app: App) -> list[Report]:
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
         Report("This machine", (*examine_machine(), _sandbox(app, first))),
-        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
+        Report(title, (_settings(app), *examine_plugins(app.plugins), *_of_project(app))),
     ]
     for name in app.settings.graphs:
+        try:
+            graph = app.stored_graph(name)
+        except SchemaMismatchError as error:  # types of a plugin that is missing
+            problem = flag("graph_unreadable", error.message, where=name)
+            reports.append(Report(f"Graph {name}", (problem,)))
+            continue
         declared, findings = _declarations(app, name)
-        examined = examine(app.graph(name), declared)
-        reports.append(Report(f"Graph {name}", (*findings, *examined)))
+        examined = examine(graph, declared)
+        migrations = examine_migrations(app, name)
+        reports.append(Report(f"Graph {name}", (*findings, *migrations, *examined)))
     return reports
 
 
 def examine_serving(app: App) -> list[Report]:
-    """Run the checks while the project is served; declarations are those read at its start."""
+    """Run the checks while the project is served; declarations are those that were read last."""
     title = f"Project {app.settings.project.name}"
     served = [each for each in app.settings.graphs if each not in app.quarantined]
     sandbox = [_sandbox(app, served[0])] if served else []
     reports = [
         Report("This machine", (*examine_machine(), *sandbox)),
-        Report(title, (_settings(app), _tokens(app), *_permissions(app))),
+        Report(title, (_settings(app), *examine_plugins(app.plugins), *_of_project(app))),
     ]
     for name in app.settings.graphs:
         reason = app.quarantined.get(name)
         if reason is None:
             findings = (*_examine_graph(app, name), *examine_round_trips(app.registry(name)))
         else:
-            fix = "fix that and restart the server"
-            problem = flag("declarations_broken", reason.message, fix, where=name)
-            findings = (problem, *examine(app.stored_graph(name), None))
+            where = str(reason.data.get("where", name))
+            findings = (flag("declarations_broken", reason.message, _fix(app), where=where),)
+            with suppress(SchemaMismatchError):  # that is the reason, then
+                findings = (*findings, *examine(app.stored_graph(name), None))
         reports.append(Report(f"Graph {name}", findings))
     return reports
 
 
 def examine_served(app: App, graph: str) -> Report:
     """Examine one graph while it is served: its tools, its sandbox and its data."""
-    common = (_settings(app), _tokens(app), *_permissions(app), _sandbox(app, graph))
+    plugins = examine_plugins(app.plugins)
+    common = (_settings(app), *plugins, *_of_project(app), _sandbox(app, graph))
     return Report(f"Graph {graph}", (*common, *_examine_graph(app, graph)))
+
+
+def _unfinished(app: App) -> Iterator[Finding]:
+    """Report a change of files that a killed process left; opening for writing settles it."""
+    if app.folder is not None and (app.folder / DATA_FOLDER / JOURNAL).exists():
+        yield flag(
+            "declarations_unfinished",
+            "a change of the project's files was interrupted",
+            "open the project for writing, which finishes or undoes it",
+            where=f"{DATA_FOLDER}/{JOURNAL}",
+        )
 
 
 def _settings(app: App) -> Finding:
@@ -85,16 +126,53 @@ def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
     detail = f"{count(len(registry.types), 'type')}, {count(len(registry.tools), 'tool')}"
     return (
         passed("declarations", detail),
+        *_not_reloaded(app, graph),
         passed("policies", _MODES[app.policies.judge(graph).mode]),
         *examine_tools(registry),
         *examine_declarations(registry),
         *examine_costs(app.graph(graph), registry),
+        *examine_migrations(app, graph),
         *examine(app.graph(graph), registry.schema),
     )
 
 
-def _permissions(app: App) -> list[Finding]:
-    return [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
+def examine_migrations(app: App, graph: str) -> list[Finding]:
+    """Compare the migrations of ``main`` with their files, whose code runs for that."""
+    try:
+        files = app.migrations(graph)
+    except TrailsError as error:
+        return [flag("migration_broken", error.message, "fix the files in its folder")]
+    opened = app.stored_graph(graph)
+    states = compare_migrations(files, applied_migrations(opened, opened.log_head(MAIN).commit))
+    found = [
+        flag(known[0], f"{each.name} is {each.state}", known[1], where=each.name)
+        for each in states
+        if (known := _MIGRATIONS.get(each.state)) is not None
+    ]
+    found += [
+        flag("migration_interrupted", f"{name} was not finished", _CONTINUE, where=name)
+        for name in interrupted_migrations(opened, MAIN)
+    ]
+    applied = sum(each.state == "applied" for each in states)
+    return found or [passed("migrations", f"{applied} applied")]
+
+
+def _not_reloaded(app: App, graph: str) -> Iterator[Finding]:
+    """Report changed files that can't be used."""
+    error = app.reload_errors.get(graph)
+    if error is not None:
+        yield flag("reload_failed", error.message, _fix(app), where=error.where)
+
+
+def _fix(app: App) -> str:
+    if app.settings.project.env == "development":
+        return "fix it; the server reads changed files by itself"
+    return "fix it, then run 'trails reload'"
+
+
+def _of_project(app: App) -> list[Finding]:
+    data = [] if app.folder is None else [examine_permissions(app.folder / DATA_FOLDER)]
+    return [_tokens(app), *data, *_unfinished(app)]
 
 
 def examine_policies(folder: Path | None, graph: str) -> list[Finding]:

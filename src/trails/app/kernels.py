@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 from trails import __version__
 from trails.app.app import App
 from trails.app.doctor import examine_served
+from trails.app.policies import ServedPolicies
 from trails.app.settings import LogSettings
 from trails.app.telemetry.logs import log_call
+from trails.app.workspace import ProjectWorkspace
 from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import Graph, everybody
 from trails.errors import TrailsError
 from trails.model.actors import Actor
+from trails.model.changes.proposals import WriteModes
 from trails.model.results import Failure
 from trails.request.admission import Budget, KernelOptions
 from trails.request.pipeline import Kernel
+from trails.request.workspace import WebhookSubject
 
 if TYPE_CHECKING:  # OpenTelemetry is optional
     from trails.app.telemetry.otel import Telemetry
@@ -49,6 +53,7 @@ def kernel_of(
             project=settings.project.name,
             version=__version__,
             env=settings.project.env,
+            writes=WriteModes(mcp.writes, mcp.writers),
             stored_query_mode=mcp.stored_query_mode,
             stored_query_threshold=mcp.stored_query_threshold,
             max_chars=mcp.max_chars,
@@ -64,6 +69,15 @@ def kernel_of(
                 settings.graphs[graph].export_hours, budgets.exports, budgets.export_mb << 20
             ),
             doctor=partial(examine_served, app, graph),
+            resources=app.plugins.resources,
+            workspace=None if app.folder is None else ProjectWorkspace(app, graph),
+            webhooks=tuple(
+                WebhookSubject(each.name, each.types, each.query)
+                for each in settings.graphs[graph].webhooks
+            ),
+            policies=None
+            if app.folder is None
+            else ServedPolicies(app.folder, graph, app.registry),
             trace=None if telemetry is None else telemetry.trace,
         ),
     )
@@ -101,7 +115,9 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
             raise KeyError(graph)
         found = self._opened.get(graph)
         if found is None:
-            found = self._opened[graph] = self._open(graph)
+            found = self._open(graph)
+            if graph not in self._app.quarantined:  # a reload may end that
+                self._opened[graph] = found
         return found
 
     def _open(self, graph: str) -> Kernel | Failure:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,6 +21,7 @@ from trails.app.access import access_of
 from trails.app.app import App
 from trails.app.modules import declared_registry, project_names
 from trails.app.ownership import Ownership
+from trails.app.plugins import load_plugins
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
@@ -40,21 +42,31 @@ from trails.app.upkeep import (
     CLEANUP,
     DOCTOR,
     OPTIMIZE,
+    RELOAD,
     VERIFY,
     WEBHOOKS,
     BackupArguments,
     CleanupArguments,
     DoctorArguments,
     OptimizeArguments,
+    ReloadArguments,
     UpkeepOperation,
     VerifyArguments,
     WebhookArguments,
     list_backups,
     restore_project,
 )
+from trails.authoring.plugins import PluginCommand
 from trails.engine.upkeep.recover import Recovering, recover
 from trails.engine.upkeep.scaffold import scaffold_project
-from trails.errors import DeniedError, LockedError, NotFoundError, TrailsError, UnreachableError
+from trails.errors import (
+    DeniedError,
+    LockedError,
+    NotFoundError,
+    SettingsError,
+    TrailsError,
+    UnreachableError,
+)
 from trails.files import set_private_umask
 from trails.identity.tokens import TokenFile
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
@@ -78,6 +90,7 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
+    ReloadReport,
     Report,
     RestoreRequest,
     WebhookStatus,
@@ -126,9 +139,11 @@ _R = TypeVar("_R")
 class LocalOperations(LocalServer, LocalPolicies):
     """Operations on a folder, in this process or through the one that serves it."""
 
-    def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
+    def new(
+        self, folder: Path, name: str | None, schema: Literal["python", "graph"] = "python"
+    ) -> tuple[Path, list[str]]:
         """Make a project folder."""
-        return scaffold_project(folder, name)
+        return scaffold_project(folder, name, schema)
 
     def doctor(
         self, place: ProjectLocation, documents: Sequence[Path], report: Progress
@@ -208,6 +223,40 @@ class LocalOperations(LocalServer, LocalPolicies):
                 f"{address.name} sent no metrics that this version of trails can read; check the "
                 "address, or use the version of the server"
             ) from None
+
+    def plugin_commands(self, folder: Path) -> Sequence[PluginCommand]:
+        """List the commands of a project's plugins; none if the folder is not a project."""
+        try:
+            names = read_settings(folder).project.plugins
+        except SettingsError:
+            return ()  # the command that is run reports it
+        return tuple(load_plugins(names).commands.values())
+
+    def reload(
+        self, place: ProjectLocation, graph: str | None, report: Progress, *, apply_schema: bool
+    ) -> list[ReloadReport] | None:
+        """Have the server read the declarations again; None if no process serves the folder."""
+        given = ReloadArguments(graph, True if apply_schema else None)
+        if place.server is not None:
+            return self._reload_remotely(parse_address(place.server), given)
+        choose = read_settings(place.folder).graphs  # refuses a folder that is not a project
+        if graph is not None:
+            choose_graph(choose, graph)
+        owner = find_owner(place.folder)
+        return None if owner is None else ask_owner(_address(owner), RELOAD, given, report)
+
+    def _reload_remotely(
+        self, address: ServerAddress, given: ReloadArguments
+    ) -> list[ReloadReport]:
+        connection = ServerConnection(address)
+        names = list_graphs(connection) if given.graph is None else [given.graph]
+        if names is None:
+            raise NotFoundError(f"{address.name} does not list its graphs; name one with --graph")
+        body = {} if given.apply_schema is None else {"apply_schema": given.apply_schema}
+        done = [
+            connection.post(f"/graphs/{quote(name, safe='')}/admin/reload", body) for name in names
+        ]
+        return [msgspec.json.decode(each, type=ReloadReport) for each in done]
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify every graph; with ``repair``, rebuild views that differ and verify again."""

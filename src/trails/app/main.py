@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from trails.app.memory import without_gc
 from trails.surfaces.cli.output.plain import INTERRUPTED, USAGE, print_status
-from trails.surfaces.cli.shell.catalog import print_help
+from trails.surfaces.cli.shell.catalog import names_plugins, print_help
 
 if TYPE_CHECKING:
     from trails.surfaces.cli.operations import Operations
@@ -53,7 +53,7 @@ def _run(arguments: Sequence[str]) -> int:
         complete(_operations(), arguments)
         return 0
     if not arguments or arguments[0] in _HELP:
-        print_help()
+        print_help(_plugin_commands())
         return 0 if arguments else USAGE
     if arguments[0] == "--version":
         from trails import __version__  # noqa: PLC0415
@@ -65,6 +65,13 @@ def _run(arguments: Sequence[str]) -> int:
         if serve is None:
             from trails.surfaces.cli.commands import run_command  # noqa: PLC0415
     return run_command(_operations(), arguments) if serve is None else serve()
+
+
+def _plugin_commands() -> dict[str, str]:
+    """The commands of the plugins of this folder's project; without any, nothing is imported."""
+    if not names_plugins(Path()):
+        return {}
+    return {each.name: each.summary for each in _operations().plugin_commands(Path())}
 
 
 def _operations() -> Operations:

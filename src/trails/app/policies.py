@@ -9,12 +9,13 @@ policies if new ones are broken.
 from __future__ import annotations
 
 import logging
+import re
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -22,11 +23,24 @@ from trails.app.settings import GraphSettings, Settings
 from trails.errors import PolicyError
 from trails.model.actors import Actor
 from trails.model.capabilities import Action
-from trails.model.decisions import ALLOW_ALL, Judge, Resource
+from trails.model.decisions import (
+    ALLOW_ALL,
+    Explanation,
+    Judge,
+    PolicyCase,
+    PolicyCheck,
+    PolicyQuestion,
+    PolicyResult,
+    Resource,
+)
 from trails.policies.sources import PolicyFile
 from trails.registry.registry import Registry
 
+if TYPE_CHECKING:
+    from trails.app.policy_inspection import PolicyInspector
+
 SUFFIX: Final = ".cedar"
+_ENTITY: Final = re.compile(r'\b(Type|Field)::"([^"]*)"')
 _SETTLED: Final = 250_000_000
 """Nanoseconds without a change after which a file counts as complete."""
 _LARGEST: Final = 4 << 20
@@ -187,6 +201,18 @@ class ReloadingAuthorizer:
             state = self._renew()
         return state.judge
 
+    def refresh(self) -> None:
+        """Follow files and declarations at once, not at the next check."""
+        with self._lock:
+            try:
+                look = self._files.look()
+                if look or self._state.mode != "policies":
+                    self._state = self._read(look, self._guarded())
+                    self._warned = ""
+            except PolicyError as error:
+                self._warn(f"the last good policies stay in force: {error.message}")
+        self._renew()
+
     def _look(self) -> _State:
         """Check whether files or credentials have changed; one caller a second does."""
         if self._lock.acquire(blocking=False):
@@ -233,7 +259,7 @@ class ReloadingAuthorizer:
 
     def _read(self, look: Look, guarded: bool) -> _State:  # noqa: FBT001
         sources = self._files.read()
-        mode: Mode = "policies" if look else "read only" if guarded else "open"
+        mode = _mode(look, guarded=guarded)
         registry = self._registry()
         return _State(look, guarded, mode, sources, registry, self._make(mode, sources, registry))
 
@@ -265,6 +291,10 @@ class ReloadingAuthorizer:
             return self._state
 
 
+def _mode(look: Look, *, guarded: bool) -> Mode:
+    return "policies" if look else "read only" if guarded else "open"
+
+
 class ProjectPolicies:
     """The authorizers of a project."""
 
@@ -283,6 +313,12 @@ class ProjectPolicies:
         self._judges: dict[str, ReloadingAuthorizer] = {}
         self._server: ReloadingAuthorizer | None = None
 
+    def check(self, graph: str, registry: Registry) -> None:
+        """Raise PolicyError if a graph's policies, as their files are now, don't fit a registry."""
+        files = self._files(f"graph {graph!r}", self._settings.graphs[graph].policies)
+        mode = _mode(files.look(), guarded=self._guarded())
+        self._make(graph, mode, files.read(), registry)
+
     def judge(self, graph: str) -> ReloadingAuthorizer:
         """Return a graph's authorizer; raise PolicyError on first use if they are broken."""
         found = self._judges.get(graph)
@@ -295,6 +331,13 @@ class ProjectPolicies:
                 lambda mode, sources, registry: self._make(graph, mode, sources, registry),
             )
         return found
+
+    def check_new(self, graph: str, name: str, text: str) -> None:
+        """Raise PolicyError unless a new file fits the policies of a graph and its types."""
+        given = self._settings.graphs[graph].policies
+        files = self._files(f"graph {graph!r}", given).read()
+        added = PolicyFile(f"{given}/{name}", text)
+        self._make(graph, "policies", (*files, added), self._registry(graph))
 
     def server(self) -> ReloadingAuthorizer:
         """Return the server's authorizer; raises PolicyError likewise."""
@@ -356,3 +399,45 @@ class ProjectPolicies:
         from trails.policies.judge import know_server, make_judge  # noqa: PLC0415
 
         return make_judge(sources, know_server(self._settings.graphs), "")
+
+
+class ServedPolicies:
+    """The policies of one graph of an open project; satisfies ``PolicyAnswers``.
+
+    Each question is answered from the files as they are now, with the declarations in use.
+    """
+
+    def __init__(self, folder: Path, graph: str, registry: Callable[[str], Registry]) -> None:
+        self._folder = folder
+        self._graph = graph
+        self._registry = registry
+
+    def _inspect(self) -> PolicyInspector:
+        # Cedar is slow to import, and most servers are not asked about their policies.
+        from trails.app.policy_inspection import PolicyInspector  # noqa: PLC0415
+
+        return PolicyInspector(self._folder, self._registry)
+
+    def check(self) -> PolicyCheck:
+        return self._inspect().check_one(self._graph)
+
+    def test(self, cases: Sequence[PolicyCase]) -> list[PolicyResult]:
+        inspector = self._inspect()
+        if cases:
+            return inspector.try_cases(self._graph, cases)
+        return inspector.test(self._graph, None)
+
+    def explain(self, question: PolicyQuestion) -> Explanation:
+        return self._inspect().explain(self._graph, question)
+
+    def check_new(self, name: str, text: str) -> None:
+        self._inspect().check_new(self._graph, name, text)
+
+    def named(self) -> list[tuple[str, str]]:
+        folder = self._inspect().policies_folder(self._graph)
+        found = []
+        for each in PolicyFiles(folder, folder.name).read():
+            for match in _ENTITY.finditer(each.text):
+                line = each.text.count("\n", 0, match.start()) + 1
+                found.append((f"{each.name}:{line}", f"{match[1]}::{match[2]}"))
+        return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -28,6 +28,7 @@ from trails.model.decisions import (
     Judge,
     MatrixRow,
     PolicyActor,
+    PolicyCase,
     PolicyCases,
     PolicyCheck,
     PolicyMatrix,
@@ -43,9 +44,9 @@ from trails.policies.judge import CedarJudge
 from trails.policies.vocabulary import SERVER, SERVER_ACTIONS, find_resource
 from trails.registry.registry import Declared, Registry
 from trails.request.authorize import ActorAccess, Branches
-from trails.request.builtins import BUILTINS
 from trails.request.catalog import builtin_gate
 from trails.request.entries import Gate, of_capability, of_query
+from trails.request.operations import BUILTINS
 
 
 class GatedTool(msgspec.Struct, frozen=True):
@@ -84,9 +85,11 @@ def gated_tools(
 
 def _tools(registry: Registry, graph: str, env: str) -> Iterator[GatedTool]:
     for builtin in BUILTINS:
-        yield GatedTool(builtin.name, "runtime", builtin_gate(builtin, graph))
+        if not builtin.is_hidden(env):
+            scope: Scope = "runtime" if builtin.meta is None else builtin.meta.scope
+            yield GatedTool(builtin.name, scope, builtin_gate(builtin, graph))
     for each in (*registry.capabilities.values(), *registry.metas.values()):
-        scope: Scope = "runtime" if each.meta is None else each.meta.scope
+        scope = "runtime" if each.meta is None else each.meta.scope
         if scope != "dev" or env != "production":
             yield GatedTool(each.tool_name, scope, of_capability(each, graph, MAIN), each)
     for query in registry.queries.values():
@@ -118,9 +121,11 @@ _OPEN: Final = Explanation(
 class PolicyInspector:
     """A project's policies, loaded from its files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, registry: Callable[[str], Registry] | None = None) -> None:
+        """``registry`` gives the declarations of a graph; by default they are read from files."""
         self._folder = folder.resolve()
         self._settings = read_settings(self._folder)
+        self._given = registry
         self._registries: dict[str, Registry] = {}
         gate = access_of(self._folder, self._settings, os.environ)
         self._policies = ProjectPolicies(
@@ -128,6 +133,8 @@ class PolicyInspector:
         )
 
     def _registry(self, graph: str) -> Registry:
+        if self._given is not None:
+            return self._given(graph)
         found = self._registries.get(graph)
         if found is None:
             found = declared_registry(self._folder, self._settings, graph)
@@ -163,6 +170,10 @@ class PolicyInspector:
             notes=tuple(advise(judge.policies, judge.classes.world, self._groups())),
         )
 
+    def check_new(self, graph: str, name: str, text: str) -> None:
+        """Raise PolicyError unless a new file fits the policies of a graph and its types."""
+        self._policies.check_new(graph, name, text)
+
     def _groups(self) -> frozenset[str] | None:
         """Return the groups with members; None if they are not known here."""
         tokens = TokenFile(self._folder / DATA_FOLDER).read()
@@ -173,15 +184,23 @@ class PolicyInspector:
     def test(self, graph: str | None, file: Path | None) -> list[PolicyResult]:
         """Run the cases of a file."""
         chosen = choose_graph(self._settings.graphs, graph)
+        return self.try_cases(chosen, read_cases(file or self._cases_file(chosen)).case)
+
+    def try_cases(self, graph: str, cases: Iterable[PolicyCase]) -> list[PolicyResult]:
+        """Compare expected answers with those of the policies."""
         found = []
-        for case in read_cases(file or self._cases_file(chosen)).case:
-            answer = self.explain(chosen, case)
+        for case in cases:
+            answer = self.explain(graph, case)
             passed = answer.allowed == (case.expect == "allow")
             found.append(PolicyResult(case.title, passed, case.expect, answer.reason))
         return found
 
+    def policies_folder(self, graph: str) -> Path:
+        """The folder of a graph's policies."""
+        return self._folder / self._settings.graphs[graph].policies
+
     def _cases_file(self, graph: str) -> Path:
-        return self._folder / self._settings.graphs[graph].policies / CASES
+        return self.policies_folder(graph) / CASES
 
     def explain(self, graph: str | None, question: PolicyQuestion) -> Explanation:
         """Explain why something is allowed or denied."""

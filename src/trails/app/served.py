@@ -17,7 +17,7 @@ import msgspec
 from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import list_graphs
 from trails.errors import NotFoundError, TrailsError, UnreachableError
-from trails.model.capabilities import ToolList
+from trails.model.capabilities import Tool, ToolList
 from trails.model.names import BUILTIN_TOOLS
 from trails.model.upkeep import Finding, Report, flag, passed
 from trails.projections.coherence import CARD, MCP, OPENAPI, REST, Projection, SharedFields, compare
@@ -111,7 +111,7 @@ def examine_wires(
 def _examine_files(
     served: Mapping[str, SharedFields], declared: Registry, graph: str
 ) -> Iterator[Finding]:
-    """Report what the files declare otherwise than the server, which read them at its start."""
+    """Report what the files declare otherwise than the server, which read them before."""
     sources = callables_of(declared)
     wanted = describe_callables(sources, declared)
     needed = {each.id for each in declared.capabilities.values()}
@@ -126,7 +126,7 @@ def _examine_files(
             "declarations_changed",
             f"the server runs other declarations than the files: {', '.join(changed[:_SHOWN])}"
             f"{more}",
-            "restart the server, so that it reads the files again",
+            "run 'trails reload', so that the server reads the files again",
             where=graph,
         )
 
@@ -194,13 +194,19 @@ def examine_stored(file: Path, graphs: Mapping[str, ToolList]) -> tuple[Finding,
         own = document
         if isinstance(document, dict) and OPENAPI.is_of(document):
             own = _of_graph(document, name, each.registry)
-        expected = describe_tools(each.tools)
         try:
-            found.append(tuple(examine_document(own, expected, each.registry, where)))
+            for tools in (each.tools, [tool for tool in each.tools if not _needs_scope(tool)]):
+                expected = describe_tools(tools)
+                found.append(tuple(examine_document(own, expected, each.registry, where)))
         except RecursionError:
             fix = "make the document anew"
             return (flag("projection_unknown", "it is nested too deeply", fix, where=where),)
     return min(found, key=_distance)
+
+
+def _needs_scope(tool: Tool) -> bool:
+    """Whether it is a built-in that callers without its scope have no document of."""
+    return tool.meta is not None and tool.name in BUILTIN_TOOLS
 
 
 def _read(file: Path) -> object:

@@ -8,7 +8,7 @@ the types of the settings, after msgspec has rejected the file.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, cast
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from trails.app.webhooks.settings import WebhookSettings, check_webhooks
 from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
+from trails.model.changes.proposals import WriteMode
 from trails.model.names import check_base_iri, check_project_name, suggest
 from trails.model.results import DEFAULT_CHARS, LEAST_CHARS, MOST_CHARS
 from trails.model.upkeep import Retention
@@ -155,6 +156,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``"production"`` applies no schema change automatically."""
     read_only: bool = False
     """Whether every process opens the data read-only."""
+    plugins: tuple[str, ...] = ()
+    """Names of installed plugins whose code runs in this project."""
 
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,6 +170,11 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """From how many exposed queries on ``"auto"`` means ``"meta"``."""
     max_chars: Annotated[int, msgspec.Meta(ge=LEAST_CHARS, le=MOST_CHARS)] = DEFAULT_CHARS
     """How many characters an answer to a model has at most, unless the call says how many."""
+    writes: WriteMode = "direct"
+    """``"propose"``: a write to main over MCP becomes a branch to be reviewed, unless the call may
+    and does say otherwise."""
+    writers: Mapping[str, WriteMode] = {}
+    """The same for some callers: the name of an actor, or ``"group:<name>"``."""
     validation_errors: Literal["protocol", "tool"] = "protocol"
     """Whether violations are protocol errors (−32602) or results with ``isError``."""
     legacy_sessions: bool = False
@@ -254,10 +262,15 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     app: str = "app.py"
     """The module that declares types and capabilities."""
+    schema: Literal["python", "graph"] = "python"
+    """Where types are declared: ``"python"`` in ``app``, ``"graph"`` in the graph itself, which is
+    changed with ``trails schema apply``; ``app`` is optional then, and declares no types."""
     queries: str = "queries"
     """The folder of stored queries, inside the project."""
     policies: str = "policies"
     """A folder of Cedar policies for this graph."""
+    migrations: str = "migrations"
+    """The folder of migrations, inside the project."""
     base_iri: str = ""
     """An absolute IRI, ``trails://<project>/<id>`` if empty; used when the graph is created, never
     changed later."""

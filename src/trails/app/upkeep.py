@@ -47,6 +47,7 @@ from trails.model.upkeep import (
     Finding,
     Manifest,
     Optimized,
+    ReloadReport,
     Report,
     RestoreRequest,
     WebhookStatus,
@@ -294,6 +295,23 @@ OPTIMIZE: Final = UpkeepOperation("optimize", OptimizeArguments, dict[str, Optim
 DOCTOR: Final = UpkeepOperation("doctor", DoctorArguments, list[Report], _doctor)
 
 
+class ReloadArguments(msgspec.Struct, frozen=True):
+    graph: str | None = None
+    apply_schema: bool | None = None
+
+
+def _reload(app: App, given: ReloadArguments, report: Progress) -> list[ReloadReport]:
+    known = app.settings.graphs
+    done = []
+    for name in known if given.graph is None else [choose_graph(known, given.graph)]:
+        report(f"reloading {name}")
+        done.append(app.reload(name, apply_schema=given.apply_schema))
+    return done
+
+
+RELOAD: Final = UpkeepOperation("reload", ReloadArguments, list[ReloadReport], _reload)
+
+
 class WebhookArguments(msgspec.Struct, frozen=True):
     graph: str | None = None
     resume: str | None = None
@@ -320,6 +338,6 @@ WEBHOOKS: Final = UpkeepOperation("webhooks", WebhookArguments, list[WebhookStat
 
 def find_operation(name: str) -> UpkeepOperation[msgspec.Struct, object] | None:
     known: dict[str, UpkeepOperation] = {  # type: ignore[type-arg]  # each with types of its own
-        each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR, WEBHOOKS)
+        each.name: each for each in (BACKUP, VERIFY, CLEANUP, OPTIMIZE, DOCTOR, RELOAD, WEBHOOKS)
     }
     return known.get(name)

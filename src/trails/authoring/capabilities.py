@@ -20,7 +20,8 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from trails.authoring.predicates import UNSET, Predicate, describe, evaluate, read_value_type
+from trails.authoring.annotations import Hold, evaluate, read_annotation, read_result
+from trails.authoring.predicates import UNSET, Predicate, describe
 from trails.errors import DeclarationError
 from trails.model.capabilities import (
     NO_EFFECTS,
@@ -36,7 +37,7 @@ from trails.model.capabilities import (
 from trails.model.history import Commit, Head
 from trails.model.names import check_capability_id, check_meta_id, check_parameter_name
 from trails.model.nodes import PageEnd, Selection
-from trails.model.types import LIST, PredicateDescriptor, Schema, ValueType
+from trails.model.types import PredicateDescriptor, Schema, ValueType
 from trails.model.values.blobs import Blobs
 
 
@@ -293,7 +294,7 @@ def _mark(
     description = inspect.cleandoc(function.__doc__ or "")
     if not description:
         raise DeclarationError(f"{identifier}: add a docstring; agents choose capabilities by it")
-    parameters, output = _read_signature(function, identifier, scope)
+    parameters, held, output = _read_signature(function, identifier, scope)
     draft = CapabilityDescriptor(
         id=identifier,
         version=version,
@@ -305,12 +306,12 @@ def _mark(
         **facts,  # type: ignore[arg-type]
     )
     descriptor = msgspec.structs.replace(draft, version=version or content_version(draft))
-    setattr(function, MARK, Capability(descriptor, function, meta))
+    setattr(function, MARK, Capability(descriptor, function, meta, held))
 
 
 def _read_signature(
     function: Callable[..., object], identifier: str, scope: Mapping[str, object]
-) -> tuple[tuple[PredicateDescriptor, ...], ValueType | None]:
+) -> tuple[tuple[PredicateDescriptor, ...], Mapping[str, Hold], ValueType | None]:
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in {
@@ -326,7 +327,8 @@ def _read_signature(
         raise DeclarationError(
             f"{identifier}: the first parameter, {parameters[0].name!r}, must be a Context"
         )
-    fields = []
+    fields: list[PredicateDescriptor] = []
+    held: dict[str, Hold] = {}
     for parameter in parameters[1:]:
         where = f"{identifier}({parameter.name})"
         check_parameter_name(identifier, parameter.name)
@@ -338,7 +340,10 @@ def _read_signature(
             raise DeclarationError(f"{where}: arguments are passed by name; remove * and /")
         if parameter.annotation is inspect.Parameter.empty:
             raise DeclarationError(f"{where}: needs a type, like '{parameter.name}: str'")
-        fields.append(_read_parameter(function, identifier, parameter, where, scope))
+        field, hold = _read_parameter(function, identifier, parameter, where, scope)
+        fields.append(field)
+        if hold is not None:
+            held[field.name] = hold
     result = f"{identifier} (return)"
     returned = evaluate(signature.return_annotation, function.__module__, scope, result)
     if returned is inspect.Signature.empty:
@@ -346,8 +351,8 @@ def _read_signature(
             f"{identifier}: needs a return type ('-> None' when it returns nothing)"
         )
     if returned is None or returned is type(None):
-        return tuple(fields), None
-    return tuple(fields), read_value_type(returned, result)
+        return tuple(fields), held, None
+    return tuple(fields), held, read_result(returned, result)
 
 
 def _read_parameter(
@@ -356,19 +361,20 @@ def _read_parameter(
     parameter: inspect.Parameter,
     where: str,
     scope: Mapping[str, object],
-) -> PredicateDescriptor:
-    value_type = read_value_type(
-        evaluate(parameter.annotation, function.__module__, scope, where), where
-    )
+) -> tuple[PredicateDescriptor, Hold | None]:
+    annotation = evaluate(parameter.annotation, function.__module__, scope, where)
+    reading = read_annotation(annotation, where)
     default = parameter.default
     if isinstance(default, Predicate):
-        given = default
+        given = reading.declaration(where, default, UNSET)
     elif default is inspect.Parameter.empty:
-        # A list must be given as well, unless a default says otherwise.
-        given = Predicate(required=not value_type.nullable if value_type.kind != LIST else None)
+        given = reading.declaration(where, None, UNSET)
     else:
-        given = Predicate(default=UNSET if default is None else default, required=False)
-    return describe(identifier, parameter.name, value_type, given, stored=False)
+        # None is no value, not one that is passed on as a default.
+        plain = reading.declaration(where, None, UNSET if default is None else default)
+        given = msgspec.structs.replace(plain, required=False)
+    described = describe(identifier, parameter.name, reading.type, given, stored=False)
+    return described, reading.hold
 
 
 R = TypeVar("R", bound=Callable[..., bool | str])

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transf
 
 import msgspec
 
+from trails.authoring.annotations import Hold
 from trails.authoring.capabilities import Context
 from trails.authoring.queries import Q, Query
 from trails.errors import FieldError, NotFoundError, TrailsError, ValidationError
 from trails.model.history import Commit
-from trails.model.iris import normal_id, uuid7
+from trails.model.iris import uuid7
 from trails.model.kinds import KindError
 from trails.model.names import suggest
-from trails.model.nodes import Selection, make_handle
+from trails.model.nodes import Selection, derive_id, make_handle
 from trails.model.types import TypeDescriptor
 
 _STATE = "_trails_state"
@@ -82,6 +83,8 @@ class Node:
     """Base of node types. Inherit it so that editors know ``save`` and ``objects``."""
 
     __trails__: ClassVar[TypeDescriptor]
+    __trails_held__: ClassVar[Mapping[str, Hold]] = {}
+    """How instances hold the values of some fields, such as members of an Enum."""
 
     def __init__(self, **values: object) -> None:
         """Set fields by name; constraints are checked by ``save``."""
@@ -97,8 +100,10 @@ class Node:
             if given is None:
                 given = default
             if many:
-                given = list(given) if given is not None else []  # type: ignore[call-overload]
+                given = _listed(descriptor, name, given)
             own[name] = given
+        for name, hold in self.__trails_held__.items():
+            own[name] = hold(own[name])
         if descriptor.key is None and descriptor.edge is None:
             state.id = uuid7()
 
@@ -123,7 +128,8 @@ class Node:
             elif name not in self.__dict__:
                 # The other fields must be known before one of them is changed.
                 getattr(self, name)
-            object.__setattr__(self, name, value)
+            hold = type(self).__trails_held__.get(name)
+            object.__setattr__(self, name, value if hold is None else hold(value))
 
     def __eq__(self, other: object) -> bool:
         """Two instances are equal if they are the same node."""
@@ -251,6 +257,17 @@ class Edge(Node):
     target: Any
 
 
+def _listed(descriptor: TypeDescriptor, name: str, given: object) -> object:
+    """The values of a list that the instance may change; what is no list stays to be refused."""
+    if given is None:
+        return []
+    if isinstance(given, str) or (
+        isinstance(given, set | frozenset) and descriptor.by_name[name].ordered
+    ):
+        return given
+    return list(given)  # type: ignore[call-overload]
+
+
 def unknown_field(descriptor: TypeDescriptor, name: str, value: object) -> FieldError:
     """The error for a field that the type does not have, with the nearest one."""
     hint = suggest(name, descriptor.by_name)
@@ -261,12 +278,13 @@ def unknown_field(descriptor: TypeDescriptor, name: str, value: object) -> Field
 
 def derived_id(node: Node) -> str | None:
     """The id that a new instance's key gives, or None while it has no usable key."""
-    key = type(node).__trails__.key
+    descriptor = type(node).__trails__
+    key = descriptor.id_field
     value = node.__dict__.get(key.name) if key is not None else None
     if key is None or value is None or key.type.row is None:
         return None
     try:
-        return normal_id(key.type.row.lexical(key.type.row.coerce(value)))
+        return derive_id(descriptor, {key.name: key.type.row.coerce(value)})
     except KindError:
         return None
 
@@ -301,6 +319,8 @@ def _set_fields(node: Node, ctx: Context, values: Mapping[str, object]) -> None:
             own[name] = [ctx.reference(str(item)) for item in items] if reference else list(items)
         elif value is not None:
             own[name] = ctx.reference(str(value))
+    for name, hold in type(node).__trails_held__.items():
+        own[name] = hold(own[name])
 
 
 def blank(cls: type[N], ctx: Context, identifier: str, handle: str) -> N:

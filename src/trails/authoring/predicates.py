@@ -2,24 +2,19 @@
 
 Which constraints exist, what they accept and which kinds they fit is in
 ``model/constraints.py``; here are the arguments and the checks that compare several of them.
-Annotations become ValueTypes: a name that is not defined yet is a forward reference, so nothing has
-to be resolved before the registry is built.
+The types of fields are read in ``annotations.py``.
 """
 
 from __future__ import annotations
 
-import builtins
-import sys
-import types
-import typing
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from trails.errors import DeclarationError, FieldError
 from trails.model.constraints import RULES, Rule, check_pattern, compile_field
-from trails.model.kinds import KINDS, KindError
+from trails.model.kinds import KindError
 from trails.model.names import check_field_name, check_term, suggest
 from trails.model.types import (
     ANY,
@@ -32,184 +27,7 @@ from trails.model.types import (
     PredicateDescriptor,
     ValueType,
 )
-
-T = TypeVar("T")
-
-
-class _RefMarker:
-    """Marks ``Ref[Type]``; type checkers see the type itself."""
-
-
-Ref = Annotated[T, _RefMarker()]
-"""A reference to a node; as a parameter it is loaded before the call."""
-
-
-class Vector(tuple[float, ...]):
-    """A vector of floats. ``Vector(3)`` in an annotation gives the dimension."""
-
-    __slots__ = ()
-
-    def __new__(cls, values: object = ()) -> Any:  # noqa: ANN401 - a type form, or a tuple
-        """Make a vector of values, or, given an int, the type of vectors of that dimension."""
-        if isinstance(values, int):
-            return _VectorOf(values)
-        return super().__new__(cls, values)  # type: ignore[arg-type]
-
-
-class _VectorOf:
-    """The annotation ``Vector(n)``."""
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-
-    def __or__(self, other: object) -> _Union:
-        return _Union((self, other))
-
-    def __ror__(self, other: object) -> _Union:
-        return _Union((other, self))
-
-
-class Forward:
-    """A name that is not defined yet."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __or__(self, other: object) -> _Union:
-        return _Union((self, other))
-
-    def __ror__(self, other: object) -> _Union:
-        return _Union((other, self))
-
-
-class _Union:
-    """A union with a member that ``typing`` can't hold."""
-
-    def __init__(self, members: tuple[object, ...]) -> None:
-        self.members = members
-
-    def __or__(self, other: object) -> _Union:
-        return _Union((*self.members, other))
-
-
-class _Namespace(Mapping[str, object]):
-    """Names as an annotation sees them; an unknown one is a Forward."""
-
-    def __init__(self, *scopes: Mapping[str, object]) -> None:
-        self._scopes = (*scopes, vars(builtins))
-
-    def __getitem__(self, name: str) -> object:
-        for scope in self._scopes:
-            if name in scope:
-                return scope[name]
-        return Forward(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
-_SCALARS: Final[Mapping[object, str]] = {
-    kind.python: kind.name for kind in KINDS.values() if kind.python is not None
-}
-
-_WRITABLE = (
-    f"{', '.join(kind.python.__name__ for kind in KINDS.values() if kind.python is not None)}, "
-    "Vector(n), a node type, Ref[Type], list[...] of one of these, or any of them with '| None'"
-)
-
-
-def evaluate(annotation: object, module: str, local: Mapping[str, object], where: str) -> object:
-    """Evaluate an annotation that may be text, in the scope it was written in."""
-    if not isinstance(annotation, str):
-        return annotation
-    scope = _Namespace(local, vars(sys.modules[module]) if module in sys.modules else {})
-    try:
-        return eval(annotation, {}, scope)  # noqa: S307 - the program's own annotation
-    except SyntaxError as error:
-        raise DeclarationError(
-            f"{where}: the type {annotation!r} can't be read ({error.msg}); correct it"
-        ) from None
-    except (TypeError, AttributeError):
-        # A forward name inside a construct that refuses it, like ``"Name" | None``, ``Name.x``.
-        raise DeclarationError(
-            f"{where}: the type {annotation!r} can't be evaluated; check its names, and write a "
-            'forward reference as Ref["Name"] or put the whole type in quotes'
-        ) from None
-
-
-def read_value_type(annotation: object, where: str) -> ValueType:
-    """The ValueType of an evaluated annotation."""
-    members = _members(annotation)
-    if members is not None:
-        rest = [each for each in members if each is not None and each is not type(None)]
-        if len(rest) != 1 or len(rest) == len(members):
-            raise DeclarationError(
-                f"{where}: a union of several types can't be stored; use one type, "
-                "or one type '| None'"
-            )
-        inner = read_value_type(rest[0], where)
-        return ValueType(inner.kind, inner.target, inner.dimension, inner.item, nullable=True)
-    return _read_single(annotation, where)
-
-
-def _members(annotation: object) -> tuple[object, ...] | None:
-    if isinstance(annotation, _Union):
-        return annotation.members
-    if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
-        return typing.get_args(annotation)
-    return None
-
-
-def _read_single(annotation: object, where: str) -> ValueType:
-    name = _SCALARS.get(annotation) if isinstance(annotation, type) else None
-    if name is not None:
-        return ValueType(name)
-    if annotation is Vector:
-        return ValueType("Vector")
-    if isinstance(annotation, _VectorOf):
-        return ValueType("Vector", dimension=annotation.dimension)
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Annotated and any(isinstance(each, _RefMarker) for each in args[1:]):
-        return ValueType(REF, target=_type_name(args[0], where))
-    if origin in {list, tuple, set, frozenset} or (
-        isinstance(origin, type) and issubclass(origin, typing.Sequence)
-    ):
-        if origin is tuple and args[1:] != (...,):
-            raise DeclarationError(f"{where}: tuples are not supported; use list[...]")
-        item = read_value_type(args[0], where)
-        if item.nullable:
-            raise DeclarationError(f"{where}: items of a list can't be None; drop '| None'")
-        return ValueType(LIST, item=item)
-    if annotation in {dict, object, Any} or origin in {dict, Mapping}:
-        return ValueType(ANY)
-    try:
-        return ValueType(OBJECT, target=_type_name(annotation, where))
-    except DeclarationError:
-        raise DeclarationError(
-            f"{where}: {_spell(annotation)} can't be used here; use {_WRITABLE}"
-        ) from None
-
-
-def _type_name(annotation: object, where: str) -> str:
-    if isinstance(annotation, Forward):
-        return annotation.name
-    if isinstance(annotation, typing.ForwardRef):
-        return annotation.__forward_arg__
-    if isinstance(annotation, str):
-        return annotation
-    if isinstance(annotation, type) and hasattr(annotation, "__trails__"):
-        return annotation.__name__
-    raise DeclarationError(
-        f"{where}: {_spell(annotation)} is not a node type; write Ref[Type] with a decorated "
-        'class, or Ref["Type"] with the name of one'
-    )
-
-
-def _spell(annotation: object) -> str:
-    return getattr(annotation, "__name__", None) or repr(annotation)
+from trails.model.values.lang_texts import LangTextError, normal_tag
 
 
 class Unset:
@@ -219,8 +37,11 @@ class Unset:
 UNSET: Final = Unset()
 
 
-class Predicate(msgspec.Struct, frozen=True):
-    """The arguments of ``predicate(...)``; becomes a descriptor when its class is decorated."""
+class Predicate(msgspec.Struct, frozen=True, eq=False):
+    """The arguments of ``predicate(...)``; becomes a descriptor when its class is decorated.
+
+    Compared by identity: ``Annotated[...] | None`` hashes what is inside.
+    """
 
     default: object = UNSET
     required: bool | None = None
@@ -240,6 +61,8 @@ class Predicate(msgspec.Struct, frozen=True):
     language: str | None = None
     stop_words: bool = True
     metric: Metric | None = None
+    languages: Sequence[str] | None = None
+    ordered: bool = False
     iri: str = ""
     description: str = ""
 
@@ -264,6 +87,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
     language: str | None = None,
     stop_words: bool = True,
     metric: Metric | None = None,
+    languages: Sequence[str] | None = None,
+    ordered: bool = False,
     iri: str = "",
     description: str = "",
 ) -> Any:  # noqa: ANN401 - the value of a class attribute of any type
@@ -274,7 +99,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
     same value; ``label`` names instances to readers; ``search`` puts its text into the
     search index. With a ``language``, words are found in every form, and its ``stop_words``
     are not indexed. ``metric`` says how vectors are compared: "cosine" (the default), "dot" or
-    "euclidean". The other arguments are constraints on the value.
+    "euclidean". An ``ordered`` list keeps its order and duplicates. ``languages`` are those that a
+    LangText must have. The other arguments are constraints on the value.
     """
     return Predicate(
         default=default,
@@ -295,6 +121,8 @@ def predicate(  # noqa: PLR0913 - one argument a constraint is the interface
         language=language,
         stop_words=stop_words,
         metric=metric,
+        languages=languages,
+        ordered=ordered,
         iri=iri,
         description=description,
     )
@@ -332,7 +160,8 @@ def describe(
         language=given.language,
         stop_words=given.stop_words,
         metric=given.metric or "cosine",
-        default=_plain_default(where, value_type, given.default),
+        ordered=given.ordered,
+        default=_plain_default(where, value_type, given.default, ordered=given.ordered),
         declared_in=owner,
     )
     _check_default(where, field, stored=stored)
@@ -370,6 +199,13 @@ def _check_default(where: str, field: PredicateDescriptor, *, stored: bool) -> N
         raise DeclarationError(f"{where}: {errors[0].message}; give a valid default")
 
 
+_UNLISTED: Final = {
+    "Json": "a Json value can be a list itself; write Json",
+    "LangText": "a LangText holds a text for each language; write LangText without list",
+}
+"""Kinds that a stored list can't hold."""
+
+
 def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored: bool) -> ValueType:
     scalar = value_type.scalar
     if stored and scalar.kind == OBJECT:
@@ -384,10 +220,15 @@ def _settle_type(where: str, value_type: ValueType, given: Predicate, *, stored:
             f"{where}: {value_type} can't be stored; use Json, or make it a node type and refer "
             "to it"
         )
-    if stored and value_type.kind == LIST and scalar.kind == "Json":
-        raise DeclarationError(f"{where}: a Json value can be a list itself; write Json")
+    if stored and value_type.kind == LIST and scalar.kind in _UNLISTED:
+        raise DeclarationError(f"{where}: {_UNLISTED[scalar.kind]}")
     if scalar.kind == "Vector":
         dimension = given.dimension or scalar.dimension
+        if scalar.dimension not in {None, dimension}:
+            raise DeclarationError(
+                f"{where}: its type has the dimension {scalar.dimension}, and predicate() "
+                f"{dimension}; remove one"
+            )
         if value_type.kind == LIST or (stored and not dimension):
             raise DeclarationError(
                 f"{where}: a vector needs one dimension and can't be in a list; "
@@ -444,8 +285,8 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
     for name, flag, fits in (
         ("key", given.key, row is not None and comparable and not many),
         ("unique", given.unique, comparable and not many),
-        ("label", given.label, row is not None and comparable and not many),
-        ("search", given.search, scalar.kind in {"String", "Json"}),
+        ("label", given.label, row is not None and (comparable or row.tagged) and not many),
+        ("search", given.search, scalar.kind in {"String", "Json", "LangText"}),
     ):
         if flag and not fits:
             raise DeclarationError(
@@ -454,6 +295,10 @@ def _check_constraints(where: str, scalar: ValueType, given: Predicate, *, many:
             )
     _check_language(where, given)
     _check_metric(where, scalar, given)
+    if given.ordered and not many:
+        raise DeclarationError(
+            f"{where}: ordered=True belongs to lists; write list[...] as the type"
+        )
     low, high = given.min_length, given.max_length
     if (low is not None and low < 0) or (high is not None and high < (low or 0)):
         raise DeclarationError(
@@ -513,9 +358,25 @@ def _coerced(where: str, what: str, scalar: ValueType, value: object) -> object:
 
 def _plain_limit(where: str, rule: Rule, scalar: ValueType, given: Predicate) -> object:
     limit = getattr(given, rule.code)
+    if rule.limit == "tags":
+        return _tags(where, limit)
     if rule.limit == "value":
         return _plain(where, rule.code, scalar, limit)
     return _plain_all(where, rule.code, scalar, limit) if rule.limit == "values" else limit
+
+
+def _tags(where: str, given: Sequence[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not given:
+        raise DeclarationError(f"{where}: languages={given!r} must be a list of tags, like ['en']")
+    try:
+        tags = tuple(map(normal_tag, given))
+    except LangTextError as error:
+        raise DeclarationError(f"{where}: languages: {error}") from None
+    if len(set(tags)) != len(tags):
+        raise DeclarationError(f"{where}: languages lists a language twice; remove one")
+    return tags
 
 
 def _plain(where: str, what: str, scalar: ValueType, value: object) -> object:
@@ -528,21 +389,26 @@ def _plain(where: str, what: str, scalar: ValueType, value: object) -> object:
 
 
 def _plain_all(
-    where: str, what: str, scalar: ValueType, values: Sequence[object] | None
+    where: str,
+    what: str,
+    scalar: ValueType,
+    values: Sequence[object] | None,
+    *,
+    repeats: bool = False,
 ) -> tuple[object, ...] | None:
     if values is None:
         return None
     plain = tuple(_plain(where, what, scalar, value) for value in values)
-    if len(set(plain)) != len(plain):
+    if not repeats and len(set(plain)) != len(plain):
         raise DeclarationError(f"{where}: {what} lists a value twice; remove one")
     return plain
 
 
-def _plain_default(where: str, value_type: ValueType, default: object) -> object:
+def _plain_default(where: str, value_type: ValueType, default: object, *, ordered: bool) -> object:
     if default is UNSET or default is None:
         return None
     if value_type.kind == LIST:
         if not isinstance(default, list | tuple):
             raise DeclarationError(f"{where}: default={default!r} must be a list")
-        return _plain_all(where, "default", value_type.scalar, tuple(default))
+        return _plain_all(where, "default", value_type.scalar, tuple(default), repeats=ordered)
     return _plain(where, "default", value_type, default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Generic, Literal, Self, TypeVar, cast
 
 import msgspec
@@ -60,8 +61,14 @@ def _condition(name: str, value: object) -> Condition:
     if value is None and lookup == "exact":
         lookup, value = "isnull", True
     if lookup == "in" and isinstance(value, Iterable) and not isinstance(value, str):
-        value = tuple(value)  # an iterator can be read only once, but a query may run again
-    return Condition(tuple(path), lookup, value)
+        # An iterator can be read only once, but a query may run again.
+        value = tuple(map(_stored, value))
+    return Condition(tuple(path), lookup, _stored(value))
+
+
+def _stored(value: object) -> object:
+    """A value as it is stored: the value of an Enum's member."""
+    return value.value if isinstance(value, Enum) else value
 
 
 class Page(msgspec.Struct, Generic[N], frozen=True):

@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform, overload
 
+import msgspec
+
+from trails.authoring.annotations import Forward, Hold, evaluate, read_annotation
 from trails.authoring.nodes import Edge, Node
-from trails.authoring.predicates import Forward, Predicate, describe, evaluate, read_value_type
+from trails.authoring.predicates import UNSET, Predicate, describe
 from trails.errors import DeclarationError, FieldError, ValidationError
 from trails.model.names import check_term, check_type_name
 from trails.model.types import (
@@ -30,6 +33,7 @@ class Shape:
     """Base of shapes; constraints are checked when a capability takes or returns a value."""
 
     __trails__: ClassVar[ShapeDescriptor]
+    __trails_held__: ClassVar[Mapping[str, Hold]] = {}
 
     def __init__(self, **values: object) -> None:
         """Set fields by name."""
@@ -47,6 +51,8 @@ class Shape:
             if many:
                 given = list(given) if given is not None else []  # type: ignore[call-overload]
             own[name] = given
+        for name, hold in self.__trails_held__.items():
+            own[name] = hold(own[name])
 
     def __eq__(self, other: object) -> bool:
         """Equal when all fields are."""
@@ -63,10 +69,10 @@ class Shape:
 
 
 C = TypeVar("C")
-_PLAIN = Predicate()
-_RESERVED = frozenset(
+RESERVED = frozenset(
     name for base in (Node, Edge) for name in vars(base) if not name.startswith("__")
 ) | {"id", "iri", "type"}
+"""Names that no field may have, because every node has them."""
 
 
 @overload
@@ -80,6 +86,7 @@ def node_type(
     unique: Iterable[Sequence[str]] = (),
     index: Iterable[Sequence[str]] = (),
     iri: str = "",
+    abstract: bool = False,
 ) -> Callable[[type[C]], type[C]]: ...
 @dataclass_transform(kw_only_default=True)
 def node_type(
@@ -90,17 +97,22 @@ def node_type(
     unique: Iterable[Sequence[str]] = (),
     index: Iterable[Sequence[str]] = (),
     iri: str = "",
+    abstract: bool = False,
 ) -> Any:
     """Declare a node type.
 
     ``extends`` (or plain inheritance) takes over another type's fields; ``unique`` lists
     groups of fields that must differ together; ``index`` lists pairs that are filtered by
-    the first and sorted by the second; ``iri`` names the RDF class.
+    the first and sorted by the second; ``iri`` names the RDF class. An ``abstract`` type has no
+    instances of its own: the types that extend it have its fields, and references and queries by
+    its name include all of them.
     """
     scope = _caller_scope()
 
     def declare(target: type[C]) -> type[C]:
-        return _declare_type(target, Node, scope, extends, unique, index, iri, None)
+        return _declare_type(
+            target, Node, scope, extends, unique, index, iri, None, abstract=abstract
+        )
 
     return declare if cls is None else declare(cls)
 
@@ -118,17 +130,12 @@ def edge_type(
 ) -> Callable[[type[C]], type[C]]:
     """Declare a relation that carries fields: one edge for each pair of source and target.
 
+    If a field has ``key=True``, there can be several between a pair, one for each value of it.
     ``per_source`` and ``per_target`` are (least, most) edges at each such node.
     """
     scope = _caller_scope()
 
     def declare(cls: type[C]) -> type[C]:
-        for name, (low, high) in (("per_source", per_source), ("per_target", per_target)):
-            if low < 0 or (high is not None and high < max(low, 1)):
-                raise DeclarationError(
-                    f"{cls.__name__}: {name}={(low, high)} leaves no legal number of edges; "
-                    "use (least, most) with 0 <= least <= most, or None for no upper limit"
-                )
         ends = EdgeEnds(
             _end_name(cls, "source", source),
             _end_name(cls, "target", target),
@@ -155,22 +162,37 @@ def shape(cls: type[C] | None = None, /, *, target: type | str | None = None) ->
     scope = _caller_scope()
 
     def declare(made: type[C]) -> type[C]:
-        name = made.__name__
-        check_type_name(name)
-        own = _inherited_shape_fields(made) | _own_fields(made, scope, stored=target is not None)
-        if target is not None:
-            _check_constraints(name, own)
-        _strip(made, own)
+        own, held = _shape_fields(made, scope, stored=target is not None)
+        end = None if target is None else _end_name(made, "target", target)
+        descriptor = compose_shape(made.__name__, own, made.__doc__ or "", end)
+        _strip(made, own, own)
         _adopt(made, Shape)
-        made.__trails__ = ShapeDescriptor(  # type: ignore[attr-defined]
-            name=name,
-            fields=tuple(own.values()),
-            description=inspect.cleandoc(made.__doc__ or ""),
-            target=None if target is None else _end_name(made, "target", target),
-        )
+        made.__trails_held__ = held  # type: ignore[attr-defined]
+        made.__trails__ = descriptor  # type: ignore[attr-defined]
         return made
 
     return declare if cls is None else declare(cls)
+
+
+def compose_shape(
+    name: str, own: Mapping[str, PredicateDescriptor], description: str, target: str | None
+) -> ShapeDescriptor:
+    """Check a shape as a whole and make its descriptor."""
+    check_type_name(name)
+    if target is not None:
+        _check_constraints(name, own)
+    return ShapeDescriptor(
+        name=name,
+        fields=tuple(own.values()),
+        description=clean_description(description),
+        target=target,
+    )
+
+
+def clean_description(text: str) -> str:
+    """A docstring without its indentation and without spaces at the ends of lines."""
+    lines = (line.rstrip() for line in inspect.cleandoc(text).split("\n"))
+    return "\n".join(lines).strip("\n")
 
 
 def _check_constraints(name: str, fields: Mapping[str, PredicateDescriptor]) -> None:
@@ -184,7 +206,7 @@ def _check_constraints(name: str, fields: Mapping[str, PredicateDescriptor]) -> 
                 )
 
 
-def _declare_type(
+def _declare_type(  # noqa: PLR0913 - one argument a part of the declaration
     cls: type[C],
     base: type,
     scope: Mapping[str, object],
@@ -193,12 +215,48 @@ def _declare_type(
     index: Iterable[Sequence[str]],
     iri: str,
     edge: EdgeEnds | None,
+    *,
+    abstract: bool = False,
 ) -> type[C]:
-    name = cls.__name__
+    check_type_name(cls.__name__)
+    above = _parent_of(cls, extends)
+    own, held = _own_fields(cls, scope, [] if extends is None else [extends], stored=True)
+    descriptor = compose_type(
+        cls.__name__,
+        own,
+        description=cls.__doc__ or "",
+        parent=None if above is None else _type_of(above),
+        unique=unique,
+        index=index,
+        iri=iri,
+        edge=edge,
+        abstract=abstract,
+    )
+    _strip(cls, own, descriptor.by_name)
+    _adopt(cls, base)
+    inherited = {} if above is None else above.__trails_held__  # type: ignore[attr-defined]
+    cls.__trails_held__ = {**inherited, **held}  # type: ignore[attr-defined]
+    cls.__trails__ = descriptor  # type: ignore[attr-defined]
+    return cls
+
+
+def compose_type(  # noqa: PLR0913 - one argument a part of the declaration
+    name: str,
+    own: Mapping[str, PredicateDescriptor],
+    *,
+    description: str = "",
+    parent: TypeDescriptor | None = None,
+    unique: Iterable[Sequence[str]] = (),
+    index: Iterable[Sequence[str]] = (),
+    iri: str = "",
+    edge: EdgeEnds | None = None,
+    abstract: bool = False,
+) -> TypeDescriptor:
+    """Check a type as a whole, with the fields that it inherits, and make its descriptor."""
     check_type_name(name)
     check_term(name, iri)
-    parent = _parent_of(cls, extends)
-    own = _own_fields(cls, scope, stored=True)
+    if edge is not None:
+        _check_multiplicities(name, edge)
     inherited = {} if parent is None else dict(parent.by_name)
     for field in own:
         if field in inherited:
@@ -213,14 +271,17 @@ def _declare_type(
             f"{name}.{field}: every edge has its {field}, which @edge_type({field}=...) types; "
             "rename it"
         )
+    if edge is not None and parent is not None and parent.key is not None:
+        raise DeclarationError(
+            f"{name}: it inherits the key {parent.key.name} of {parent.name}, but the id of an "
+            "edge depends on its ends too; declare a key of its own and do not inherit that one"
+        )
     fields = {**ends, **inherited, **own}
-    _check_fields(name, fields, edge)
-    _strip(cls, own)
-    _adopt(cls, base)
-    cls.__trails__ = TypeDescriptor(  # type: ignore[attr-defined]
+    _check_fields(name, fields)
+    return TypeDescriptor(
         name=name,
         fields=tuple(fields.values()),
-        description=inspect.cleandoc(cls.__doc__ or ""),
+        description=clean_description(description),
         iri=iri or name,
         extends=None if parent is None else parent.name,
         unique=_field_groups(name, "unique", fields, unique)
@@ -228,8 +289,8 @@ def _declare_type(
         index=_field_groups(name, "index", fields, index)
         + (parent.index if parent is not None else ()),
         edge=edge,
+        abstract=abstract,
     )
-    return cls
 
 
 def _decorated_bases(cls: type) -> list[type]:
@@ -238,15 +299,18 @@ def _decorated_bases(cls: type) -> list[type]:
     return [base for base in found if not any(base in other.__mro__[1:] for other in found)]
 
 
-def _mixins(cls: type) -> list[type]:
-    """The plain classes whose fields a class takes over, the farthest first."""
+def _mixins(cls: type, parents: Iterable[type] = ()) -> list[type]:
+    """The plain classes whose fields a class takes over, the farthest first.
+
+    Those of its parents are left out: their fields come with the parents.
+    """
     known = {*Node.__mro__, *Edge.__mro__, *Shape.__mro__}
-    for base in _decorated_bases(cls):
+    for base in (*_decorated_bases(cls), *parents):
         known.update(base.__mro__)
     return [base for base in reversed(cls.__mro__[1:]) if base not in known]
 
 
-def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
+def _parent_of(cls: type, extends: type | None) -> type | None:
     bases = _decorated_bases(cls)
     if extends is not None and extends not in bases:
         bases.append(extends)
@@ -254,17 +318,30 @@ def _parent_of(cls: type, extends: type | None) -> TypeDescriptor | None:
         return None
     if len(bases) > 1:
         raise DeclarationError(f"{cls.__name__}: a type can extend only one other type")
-    descriptor = getattr(bases[0], "__trails__", None)
+    found = bases[0]
+    descriptor = getattr(found, "__trails__", None)
     if not isinstance(descriptor, TypeDescriptor) or descriptor.edge is not None:
         raise DeclarationError(
-            f"{cls.__name__}: {bases[0].__name__} is not a node type; only node types can be "
+            f"{cls.__name__}: {found.__name__} is not a node type; only node types can be "
             "extended, and they must be decorated first"
         )
+    return found
+
+
+def _type_of(cls: type) -> TypeDescriptor:
+    descriptor: TypeDescriptor = cls.__trails__  # type: ignore[attr-defined]
     return descriptor
 
 
-def _inherited_shape_fields(cls: type) -> dict[str, PredicateDescriptor]:
-    fields: dict[str, PredicateDescriptor] = {}
+_Fields = dict[str, PredicateDescriptor]
+_Holds = dict[str, Hold]
+
+
+def _shape_fields(
+    cls: type, scope: Mapping[str, object], *, stored: bool
+) -> tuple[_Fields, _Holds]:
+    """The fields of a shape, of the shapes and of the plain classes that it inherits."""
+    sources: list[tuple[type, _Fields, _Holds]] = []
     for base in reversed(_decorated_bases(cls)):
         descriptor = vars(base)["__trails__"]
         if not isinstance(descriptor, ShapeDescriptor):
@@ -272,44 +349,99 @@ def _inherited_shape_fields(cls: type) -> dict[str, PredicateDescriptor]:
                 f"{cls.__name__}: {base.__name__} is not a shape; a shape can inherit other shapes "
                 "and plain classes"
             )
-        fields |= descriptor.by_name
-    return fields
+        held: _Holds = base.__trails_held__  # type: ignore[attr-defined]
+        sources.append((base, dict(descriptor.by_name), held))
+    sources += [
+        (source, *_declared_fields(source, cls.__name__, scope, stored=stored))
+        for source in (*_mixins(cls), cls)
+    ]
+    return _joined(cls, sources)
 
 
 def _own_fields(
-    cls: type, scope: Mapping[str, object], *, stored: bool
-) -> dict[str, PredicateDescriptor]:
-    """The fields of a class and of the plain classes that it inherits; the nearest one counts."""
-    fields: dict[str, PredicateDescriptor] = {}
-    for source in (*_mixins(cls), cls):
-        fields |= _declared_fields(source, cls.__name__, scope, stored=stored)
-    return fields
+    cls: type, scope: Mapping[str, object], parents: Iterable[type], *, stored: bool
+) -> tuple[_Fields, _Holds]:
+    """The fields of a class and of the plain classes that it inherits."""
+    return _joined(
+        cls,
+        [
+            (source, *_declared_fields(source, cls.__name__, scope, stored=stored))
+            for source in (*_mixins(cls, parents), cls)
+        ],
+    )
+
+
+def _joined(cls: type, sources: Sequence[tuple[type, _Fields, _Holds]]) -> tuple[_Fields, _Holds]:
+    """The fields of several classes, the farthest first.
+
+    A class replaces what it inherits. Two classes of which neither inherits the other have to
+    agree, unless a class that inherits both declares the field anew: none of the two is dropped
+    silently.
+    """
+    fields: _Fields = {}
+    held: _Holds = {}
+    for at, (source, found, holds) in enumerate(sources):
+        for name, field in found.items():
+            rivals = [
+                other
+                for other, declared, _ in sources[:at]
+                if name in declared
+                and not issubclass(source, other)
+                and not _is_same(declared[name], field)
+            ]
+            settled = any(
+                name in declared and all(issubclass(near, each) for each in (source, *rivals))
+                for near, declared, _ in sources[at + 1 :]
+            )
+            if rivals and not settled:
+                raise DeclarationError(
+                    f"{cls.__name__}.{name}: {rivals[0].__name__} and {source.__name__} declare it "
+                    f"differently; declare it in {cls.__name__}, or rename one"
+                )
+            fields[name] = field
+            held.pop(name, None)
+            if name in holds:
+                held[name] = holds[name]
+    return fields, held
+
+
+def _is_same(one: PredicateDescriptor, other: PredicateDescriptor) -> bool:
+    return msgspec.structs.replace(one, declared_in=other.declared_in) == other
 
 
 def _declared_fields(
     source: type, owner: str, scope: Mapping[str, object], *, stored: bool
-) -> dict[str, PredicateDescriptor]:
-    fields: dict[str, PredicateDescriptor] = {}
+) -> tuple[_Fields, _Holds]:
+    fields: _Fields = {}
+    held: _Holds = {}
     annotations = inspect.get_annotations(source)
     for name, annotation in annotations.items():
-        given = vars(source).get(name, _PLAIN)
+        given = vars(source).get(name, UNSET)
         if name.startswith("_") or str(annotation).startswith(("ClassVar", "typing.ClassVar")):
             continue
         where = f"{source.__name__}.{name}"
-        if not isinstance(given, Predicate):
-            given = Predicate(default=given)
-        if name in _RESERVED:
-            raise DeclarationError(f"{where}: {name!r} is a name that every node has; rename it")
-        evaluated = evaluate(annotation, source.__module__, scope, where)
-        fields[name] = describe(
-            owner, name, read_value_type(evaluated, where), given, stored=stored
+        check_free_name(source.__name__, name)
+        reading = read_annotation(evaluate(annotation, source.__module__, scope, where), where)
+        whole = (
+            reading.declaration(where, given, UNSET)
+            if isinstance(given, Predicate)
+            else reading.declaration(where, None, given)
         )
+        fields[name] = describe(owner, name, reading.type, whole, stored=stored)
+        if reading.hold is not None:
+            held[name] = reading.hold
     for name, value in vars(source).items():
         if isinstance(value, Predicate) and name not in annotations:
             raise DeclarationError(
                 f"{source.__name__}.{name}: predicate() needs a type; write '{name}: str = ...'"
             )
-    return fields
+    return fields, held
+
+
+def check_free_name(owner: str, name: str) -> None:
+    """Refuse a field that would hide what every node has."""
+    if name in RESERVED:
+        raise DeclarationError(f"{owner}.{name}: {name!r} is a name that every node has; rename it")
 
 
 def _end_fields(owner: str, edge: EdgeEnds) -> dict[str, PredicateDescriptor]:
@@ -329,18 +461,21 @@ def _end_fields(owner: str, edge: EdgeEnds) -> dict[str, PredicateDescriptor]:
     }
 
 
-def _check_fields(
-    owner: str, fields: Mapping[str, PredicateDescriptor], edge: EdgeEnds | None
-) -> None:
+def _check_multiplicities(owner: str, edge: EdgeEnds) -> None:
+    for name, (low, high) in (("per_source", edge.per_source), ("per_target", edge.per_target)):
+        if low < 0 or (high is not None and high < max(low, 1)):
+            raise DeclarationError(
+                f"{owner}: {name}={(low, high)} leaves no legal number of edges; "
+                "use (least, most) with 0 <= least <= most, or None for no upper limit"
+            )
+
+
+def _check_fields(owner: str, fields: Mapping[str, PredicateDescriptor]) -> None:
     for mark in ("key", "label"):
         marked = [name for name, field in fields.items() if getattr(field, mark)]
         if len(marked) > 1:
             raise DeclarationError(
                 f"{owner}: {' and '.join(marked)} are both {mark}=True; a type has one {mark}"
-            )
-        if marked and mark == "key" and edge is not None:
-            raise DeclarationError(
-                f"{owner}.{marked[0]}: an edge is identified by its ends; remove key=True"
             )
     used: dict[str, str] = {}
     for name, field in fields.items():
@@ -405,15 +540,16 @@ class _NoDefault:
         raise AttributeError(f"{owner.__name__} has no attribute {self._name!r}")
 
 
-def _strip(cls: type, fields: Iterable[str]) -> None:
-    """Remove the declarations, so that only instances have the attributes.
+def _strip(cls: type, own: Iterable[str], fields: Iterable[str]) -> None:
+    """Remove its own declarations, so that only instances have the attributes.
 
     Those of plain base classes stay, because other types may inherit them too.
     """
-    for name in fields:
+    for name in own:
         if name in vars(cls):
             delattr(cls, name)
-        if any(name in vars(base) for base in cls.__mro__[1:]):
+    for name in fields:
+        if name not in vars(cls) and any(name in vars(base) for base in cls.__mro__[1:]):
             setattr(cls, name, _NoDefault(name))
 
 

@@ -57,6 +57,8 @@ def append(
         activity=draft.activity,
         idempotency_key=draft.idempotency_key,
         nonce=draft.nonce,
+        renames=draft.renames,
+        migration=draft.migration,
     )
     if keyed is not None:
         keyed = msgspec.structs.replace(keyed, commit=commit.id)

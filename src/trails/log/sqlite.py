@@ -18,7 +18,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError, ReadOnlyError, StorageError
-from trails.files import copy_file, make_folder
+from trails.files import copy_file, make_folder, sync_folder
 from trails.log.activities import MOST_ROWS, find_rows, matches
 from trails.log.archives import (
     ARCHIVES_FOLDER,
@@ -34,12 +34,16 @@ from trails.log.archives import (
 )
 from trails.log.extracts import Extract, extract
 from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
-from trails.log.protocol import Header, head_moved
+from trails.log.protocol import Header, LogEntry, head_moved
 from trails.log.storage import (
     EXTRACT,
     KEYS_TABLE,
     LOG_FILE,
+    MIGRATING,
+    MIGRATIONS_INDEX,
     MOVES_TABLE,
+    RENAMES_INDEX,
+    RENAMING,
     SEGMENTS,
     add_activity_indexes,
     bytes_of,
@@ -186,14 +190,17 @@ class SqliteLog:
         return header
 
     def _add_missing(self) -> None:
-        """Tables that earlier versions did not have."""
+        """Tables and indexes that earlier versions did not have."""
         with storage_errors("read the log"):
-            rows = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            rows = self._db.execute("SELECT name FROM sqlite_master")
             known = {name for (name,) in rows}
-        if {"moves", "idempotency_keys", "activity_nodes"} <= known:
+        wanted = {"moves", "idempotency_keys", "activity_nodes"}
+        if wanted | {"commits_migrations", "commits_renames"} <= known:
             return
         with self._transaction("create the log"):
             add_activity_indexes(self._db)
+            self._db.execute(MIGRATIONS_INDEX)
+            self._db.execute(RENAMES_INDEX)
             if "moves" not in known:
                 self._db.execute(MOVES_TABLE)
                 make_append_only(self._db, "moves")
@@ -289,6 +296,20 @@ class SqliteLog:
     def at(self, seq: int) -> Commit | None:
         """A commit by its place."""
         return self._one("SELECT record FROM commits WHERE seq = ?", seq)
+
+    def migrations(self) -> list[Commit]:
+        """The commits of migrations on all branches, in log order."""
+        return self._marked(MIGRATING)
+
+    def renames(self) -> list[Commit]:
+        """The commits on all branches that rename types or fields, in log order."""
+        return self._marked(RENAMING)
+
+    def _marked(self, mark: str) -> list[Commit]:
+        query = f"SELECT record FROM commits WHERE {mark} ORDER BY seq"  # noqa: S608
+        with self._lock, storage_errors("read the log"):
+            rows = self._db.execute(query).fetchall()
+        return [_decode(_COMMIT, record) for (record,) in rows]
 
     def starting_with(self, prefix: str, limit: int = 5) -> list[str]:
         """The ids of the first few commits that begin so."""
@@ -613,42 +634,87 @@ class SqliteLog:
         keyed: KeyedOutcome | None = None,
     ) -> None:
         """Make a commit durable, if its branch is still at ``expected``."""
+        self.insert_all([LogEntry(commit, payload, schema)], expected, keyed=keyed)
+
+    def insert_all(
+        self,
+        entries: Iterable[LogEntry],
+        expected: str,
+        *,
+        move: Move | None = None,
+        keyed: KeyedOutcome | None = None,
+    ) -> None:
+        """Make commits of one branch durable, all or none, if it is still at ``expected``.
+
+        ``move`` creates the branch first.
+        """
+        every, added, number, schema = list(entries), [], 0, ""
         with self._transaction("append to the log"):
-            self._move_head(commit, expected)
-            head = self._heads.get(commit.branch)
-            body = None
-            if head is None or head.schema != commit.schema:
-                body = canonical(schema)
-                self._db.execute(
-                    "INSERT OR IGNORE INTO schemas VALUES (?, ?)", (schema.digest, body)
-                )
-            removed, added = payload.removed, payload.added
-            self._db.execute(
-                "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    commit.seq,
-                    commit.id,
-                    commit.branch,
-                    commit.idempotency_key,
-                    canonical(commit),
-                    removed.blob,
-                    removed.segment,
-                    removed.sha,
-                    added.blob,
-                    added.segment,
-                    added.sha,
-                ),
-            )
+            if move is not None:
+                schema = self._schema_at(move.commit)
+                number, move = self._insert_move(move, schema)
+            head = self._heads.get(every[0].commit.branch)
+            known = schema if head is None else head.schema
+            for each in every:
+                self._move_head(each.commit, expected)
+                added.append((expected, self._insert_commit(each, known)))
+                expected, known = each.commit.id, each.commit.schema
+            last = every[-1].commit
             if keyed is not None:
-                self._remember(keyed, commit.time)
-            self._newest = commit.seq  # here, because an interrupt can follow the COMMIT
-        self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
-        if head is None or head.schema != commit.schema:
+                self._remember(keyed, last.time)
+            self._newest = last.seq  # here, because an interrupt can follow the COMMIT
+        self._heads[last.branch] = Head(last.id, last.seq, last.schema)
+        if move is not None or any(body is not None for _, body in added):
             self._branches_version += 1
-        self._last = commit
+        self._last = last
         if self._tail is not None:
-            self._fill_tail(self._tail, commit.seq)
-            self._tail.add_commit(commit, payload, body, expected, keyed)
+            if move is not None:
+                self._tail.add_move(number, move, schema, None)
+            self._fill_tail(self._tail, every[0].commit.seq)
+            for each, (before, body) in zip(every, added, strict=True):
+                key = keyed if each.commit is last else None
+                self._tail.add_commit(each.commit, each.payload, body, before, key)
+
+    def _schema_at(self, identifier: str) -> str:
+        found = None if identifier == GENESIS else self.commit(identifier)
+        return Schema().digest if found is None else found.schema
+
+    def _insert_commit(self, entry: LogEntry, known: str | None) -> bytes | None:
+        """Add the row of a commit; return its schema in JSON form if that is not ``known``."""
+        commit, schema = entry.commit, entry.schema
+        body = None
+        if known != commit.schema:
+            body = canonical(schema)
+            self._db.execute("INSERT OR IGNORE INTO schemas VALUES (?, ?)", (schema.digest, body))
+        removed, added = entry.payload.removed, entry.payload.added
+        self._db.execute(
+            "INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                commit.seq,
+                commit.id,
+                commit.branch,
+                commit.idempotency_key,
+                canonical(commit),
+                removed.blob,
+                removed.segment,
+                removed.sha,
+                added.blob,
+                added.segment,
+                added.sha,
+            ),
+        )
+        return body
+
+    def adopt(self, payload: Payload, folder: Path | None) -> None:
+        """Take over the files of a delta that was collected in another folder."""
+        if folder is None or self._segments is None:
+            return
+        with storage_errors("write a segment"):
+            for part in (payload.removed, payload.added):
+                if part.segment is not None and (folder / part.segment).exists():
+                    make_folder(self._segments)
+                    (folder / part.segment).replace(self._segments / part.segment)
+                    sync_folder(self._segments)
 
     def _move_head(self, commit: Commit, expected: str) -> None:
         """Let a branch end with a commit, if it is still at ``expected``."""
@@ -692,33 +758,34 @@ class SqliteLog:
     def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move:
         """Make, move or delete a branch durably, if it is still where ``move.before`` says."""
         with self._transaction("append to the log"):
-            found = self._db.execute(
-                "SELECT id FROM heads WHERE branch = ?", (move.branch,)
-            ).fetchone()
-            actual = GENESIS if found is None else found[0]
-            if actual != move.before:
-                self._renew_heads()
-                raise head_moved(move.branch, move.before, actual)
-            move = msgspec.structs.replace(move, after=self.last_seq())
-            number = self._db.execute(
-                "INSERT INTO moves (record) VALUES (?)", (canonical(move),)
-            ).lastrowid
-            if move.action == "delete":
-                self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
-                # A branch that gets this name later is another one.
-                self._db.execute("DELETE FROM idempotency_keys WHERE branch = ?", (move.branch,))
-            else:
-                seq = self._seq_of(move.commit)
-                self._db.execute(
-                    "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
-                    (move.branch, move.commit, seq, schema),
-                )
+            number, move = self._insert_move(move, schema)
             if keyed is not None:
                 self._remember(keyed, move.time)
         self._renew_heads()
         if self._tail is not None:
-            self._tail.add_move(number or 0, move, schema, keyed)
+            self._tail.add_move(number, move, schema, keyed)
         return move
+
+    def _insert_move(self, move: Move, schema: str) -> tuple[int, Move]:
+        """Add a move to the open transaction; return its number, and the move as it was added."""
+        found = self._db.execute("SELECT id FROM heads WHERE branch = ?", (move.branch,)).fetchone()
+        actual = GENESIS if found is None else found[0]
+        if actual != move.before:
+            self._renew_heads()
+            raise head_moved(move.branch, move.before, actual)
+        move = msgspec.structs.replace(move, after=self.last_seq())
+        record = canonical(move)
+        number = self._db.execute("INSERT INTO moves (record) VALUES (?)", (record,)).lastrowid
+        if move.action == "delete":
+            self._db.execute("DELETE FROM heads WHERE branch = ?", (move.branch,))
+            # A branch that gets this name later is another one.
+            self._db.execute("DELETE FROM idempotency_keys WHERE branch = ?", (move.branch,))
+        else:
+            self._db.execute(
+                "INSERT OR REPLACE INTO heads VALUES (?, ?, ?, ?)",
+                (move.branch, move.commit, self._seq_of(move.commit), schema),
+            )
+        return number or 0, move
 
     def _seq_of(self, identifier: str) -> int:
         if identifier == GENESIS:

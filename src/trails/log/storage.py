@@ -330,6 +330,18 @@ ACTIVITY_INDEXES: Final = {
     "activities_outcome": f"ON activities ({OUTCOME}) WHERE {FAILED}",
 }
 """Added to logs that were made before. Entries end with ``seq``, so they are in its order."""
+MIGRATING: Final = """instr(record, CAST('"migration":{' AS BLOB)) > 0"""
+"""Whether a commit belongs to a migration; in a message, the quotes would be escaped."""
+MIGRATIONS_INDEX: Final = (
+    f"CREATE INDEX IF NOT EXISTS commits_migrations ON commits (seq) WHERE {MIGRATING}"
+)
+"""Added to logs that were made before."""
+RENAMING: Final = """instr(record, CAST('"renames":[[' AS BLOB)) > 0"""
+"""Whether a commit renames types or fields; in a message, the quotes would be escaped."""
+RENAMES_INDEX: Final = (
+    f"CREATE INDEX IF NOT EXISTS commits_renames ON commits (seq) WHERE {RENAMING}"
+)
+"""Added to logs that were made before."""
 USES_TABLE: Final = """
 CREATE TABLE activity_nodes (
     node TEXT NOT NULL, activity INTEGER NOT NULL, PRIMARY KEY (node, activity)
@@ -372,6 +384,8 @@ def create_tables(db: sqlite3.Connection, header: HeaderRow) -> None:
         for table in ("commits", "activities", "schemas", "header"):
             make_append_only(db, table)
         add_activity_indexes(db)
+        db.execute(MIGRATIONS_INDEX)
+        db.execute(RENAMES_INDEX)
         db.execute("INSERT INTO header VALUES (?, ?, ?, ?)", header)
         db.execute("COMMIT")
 

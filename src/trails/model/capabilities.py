@@ -47,6 +47,11 @@ class CapabilityDescriptor(msgspec.Struct, frozen=True):
         """Whether it declares that it changes nothing, here or elsewhere."""
         return self.side_effects == (NO_EFFECTS,)
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether the version was derived from the content, and not given by hand."""
+        return self.version == content_version(self)
+
 
 class Deprecation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a capability should not be used any more."""
@@ -104,6 +109,8 @@ class Capability(msgspec.Struct, frozen=True, eq=False):
     handler: Callable[..., object]
     meta: MetaFacts | None = None
     """None for a runtime capability."""
+    held: Mapping[str, Callable[[object], object]] = {}
+    """How the function takes some arguments, such as members of an Enum."""
 
     @property
     def id(self) -> str:
@@ -206,6 +213,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """The action that policies decide on; None: every actor may call it."""
     deprecated: Deprecation | None = None
     """What replaces it, as far as the caller may use that; None if nothing does."""
+    controls: Mapping[str, object] = {}
+    """Schemas of further arguments, by name: how a write is made. Lists for models leave them out,
+    because every tool that writes has the same."""
+    lists_controls: bool = False
+    """Whether a list for models has them all the same."""
+
+    @property
+    def full_schema(self) -> Mapping[str, object]:
+        """The schema of all arguments."""
+        own = self.input_schema.get("properties")
+        known = own if isinstance(own, Mapping) else {}
+        return {**self.input_schema, "properties": {**known, **self.controls}}
 
     @property
     def kind(self) -> Kind:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ from trails.model.kinds import KINDS, DanglingError, Kind, KindError
 from trails.model.names import fold
 from trails.model.texts import count, with_article
 from trails.model.types import ANY, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
+from trails.model.values.lang_texts import LangText
 
 # ECMA-262 WhiteSpace and LineTerminator; RE2's own \s is ASCII only.
 _SPACE = r"\t\n\v\f\r \x{a0}\x{feff}\x{2028}\x{2029}\p{Zs}"
@@ -154,8 +155,9 @@ class Rule(msgspec.Struct, frozen=True):
     """How a message goes on after the field's name; ``{}`` is the limit."""
     test: Callable[[object, Coerce], Callable[..., bool]]
     """(declared limit, coerce) → a predicate on coerced values."""
-    limit: Literal["count", "pattern", "value", "values"]
-    """What is declared: a whole number, a pattern, or one or several values of the field's kind."""
+    limit: Literal["count", "pattern", "value", "values", "tags"]
+    """What is declared: a whole number, a pattern, one or several values of the field's kind, or
+    language tags."""
     fits: Callable[[Kind], bool]
     """Whether the constraint makes sense for a kind."""
     json_types: frozenset[str] = frozenset()
@@ -221,6 +223,15 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _having(limit: object, _: Coerce) -> Callable[..., bool]:
+    wanted = frozenset(cast(tuple[str, ...], limit))
+    return lambda value: wanted <= value.keys()
+
+
+def _is_tagged(kind: Kind) -> bool:
+    return kind.tagged
+
+
 def _is_text(kind: Kind) -> bool:
     return kind.text
 
@@ -235,6 +246,7 @@ def _is_scalar(kind: Kind) -> bool:
 
 _STRINGS: Final = frozenset({"string"})
 _NUMBERS: Final = frozenset({"integer", "number"})
+_OBJECTS: Final = frozenset({"object"})
 
 RULES: Final = (
     Rule(
@@ -301,6 +313,15 @@ RULES: Final = (
         shacl="sh:maxInclusive",
         nearest=_limit_itself,
     ),
+    Rule(
+        code="languages",
+        keyword="required",
+        phrase="must have texts in {}",
+        test=_having,
+        limit="tags",
+        fits=_is_tagged,
+        json_types=_OBJECTS,
+    ),
 )
 RULE_BY_CODE: Final[Mapping[str, Rule]] = {rule.code: rule for rule in RULES}
 
@@ -315,6 +336,7 @@ FIELD_CODES: Final = frozenset(
         "unique",
         "reference",
         "unknown_field",
+        "abstract",
         "immutable_key",
         "in_use",
     }
@@ -385,7 +407,7 @@ def phrase_of(rule: Rule, limit: object) -> str:
 def compile_field(
     field: PredicateDescriptor, special: Mapping[str, Coerce], *, stored: bool
 ) -> Check:
-    """Make the check of one field. Stored lists are sets: no order, no duplicates."""
+    """Make the check of one field. A stored list is a set, unless it is ordered."""
     coerce, expected = coercer_of(field.type.scalar, special)
     rules = [
         (rule.test(limit, coerce), rule.code, limit, phrase_of(rule, limit))
@@ -419,34 +441,45 @@ def compile_field(
         # An int is checked as given: rounded to a float it could cross a limit.
         judged = raw if type(raw) is int else value
         for holds, code, limit, phrase in rules:
-            if not holds(judged):
-                message = f"{path} {phrase}, not {shorten(raw)}"
-                errors.append(FieldError(path, code, message, showable(raw), limit))
+            # Of text in several languages, each text is judged; the languages are judged together.
+            parts = (
+                [(f"{path}@{tag}", text) for tag, text in value.items()]
+                if isinstance(value, LangText) and code != "languages"
+                else [(path, judged)]
+            )
+            for at, part in parts:
+                if not holds(part):
+                    given = raw if at is path else part
+                    message = f"{at} {phrase}, not {shorten(given)}"
+                    errors.append(FieldError(at, code, message, showable(given), limit))
         return value
 
     if field.many:
-        return _compile_many(field, check_one, stored=stored)
+        return _compile_many(field, check_one, as_set=stored and field.is_set)
     return check_one
 
 
-def _compile_many(field: PredicateDescriptor, check_one: Check, *, stored: bool) -> Check:
+def _compile_many(field: PredicateDescriptor, check_one: Check, *, as_set: bool) -> Check:
     low, high = field.min_count, field.max_count
     kind = field.type.scalar.row
     sort_key = kind.sort_key if kind is not None else None
+    # A Python set has no order that could be kept.
+    accepted = (list, tuple) if field.ordered else (list, tuple, set, frozenset)
+    expected = "a list in order" if field.ordered else "a list"
 
     def check_many(raw: object, path: str, errors: list[FieldError]) -> object:
         missing = raw is None
         if raw is None:
             raw = ()
-        if not isinstance(raw, list | tuple | set | frozenset):
-            message = f"{path} must be a list, not {shorten(raw)}"
+        if not isinstance(raw, accepted):
+            message = f"{path} must be {expected}, not {shorten(raw)}"
             errors.append(FieldError(path, "datatype", message, showable(raw), LIST))
             return None
         before = len(errors)
         values = [check_one(item, f"{path}[{at}]", errors) for at, item in enumerate(raw)]
         if len(errors) > before:
             return None
-        if stored:
+        if as_set:
             values = sorted(set(values), key=sort_key)  # type: ignore[type-var, arg-type]
         if len(values) < low:
             code = "required" if missing else "min_count"

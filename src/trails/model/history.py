@@ -6,7 +6,7 @@ canonical form: opaque here, readable with any RDF tool.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -17,6 +17,65 @@ from trails.model.iris import digest_of
 LOG_FORMAT: Final = 1
 GENESIS: Final = ""
 """The head of a branch that has no commit yet."""
+
+
+class Rename(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """A type, or a field of a type and of those that extend it, that got another name."""
+
+    type: str
+    """The name of the type before."""
+    to: str
+    """The new name of the type, or of its field."""
+    field: str = ""
+
+
+class Renames(msgspec.Struct, frozen=True):
+    """What was renamed between two schemas, by old and new names."""
+
+    types: Mapping[str, str] = {}
+    """Old name → new name; shapes too."""
+    fields: Mapping[tuple[str, str], str] = {}
+    """(new name of the type, old name of the field) → new name of the field."""
+
+    @classmethod
+    def of(cls, renames: Iterable[Rename]) -> Renames:
+        """Renames one after the other."""
+        types: dict[str, str] = {}
+        fields: dict[tuple[str, str], str] = {}
+        for each in renames:
+            if each.field:
+                known = [
+                    old
+                    for (name, old), new in fields.items()
+                    if (name, new) == (each.type, each.field)
+                ]
+                fields[each.type, known[0] if known else each.field] = each.to
+                continue
+            older = [old for old, new in types.items() if new == each.type]
+            types[older[0] if older else each.type] = each.to
+            fields = {
+                (each.to if name == each.type else name, old): new
+                for (name, old), new in fields.items()
+            }
+        return cls(types, fields)
+
+
+class MigrationMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Says that a commit applies a migration, or rolls it back; of several parts, the last does."""
+
+    name: str
+    checksum: str = ""
+    """Of its content; empty if a new graph began with types that have it."""
+    direction: Literal["forward", "reverse"] = "forward"
+    part: int = 1
+    parts: int = 1
+    earlier: tuple[str, ...] = ()
+    """For a new graph: the migrations before it, which its types have too."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the migration is done with this commit."""
+        return self.part == self.parts
 
 
 class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +99,9 @@ class Commit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Only in commits from before keys had their own table; part of their digest."""
     nonce: str = ""
     """Random, so that the content can't be guessed from the id; empty in old commits."""
+    renames: tuple[Rename, ...] = ()
+    """What the change of types in this commit renamed, in order."""
+    migration: MigrationMark | None = None
 
     @property
     def first_parent(self) -> str:
@@ -62,6 +124,8 @@ class CommitDraft(msgspec.Struct, frozen=True):
     activity: str | None = None
     idempotency_key: str | None = None
     nonce: str = ""
+    renames: tuple[Rename, ...] = ()
+    migration: MigrationMark | None = None
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,6 +237,10 @@ def chain_digest(
     content = msgspec.to_builtins(draft)
     if not draft.nonce:
         del content["nonce"]  # as it was digested before there were nonces
+    if not draft.renames:
+        del content["renames"]  # the same for renames
+    if draft.migration is None:
+        del content["migration"]  # the same for migrations
     return digest_of([LOG_FORMAT, parent_digests, content, payload, counts])
 
 
@@ -192,6 +260,8 @@ def is_chained(commit: Commit, parent_digests: tuple[str, ...]) -> bool:
         commit.activity,
         commit.idempotency_key,
         commit.nonce,
+        commit.renames,
+        commit.migration,
     )
     counts = f"{commit.removed} {commit.added}"
     digest = chain_digest(parent_digests, draft, commit.payload, counts)

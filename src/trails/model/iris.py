@@ -22,6 +22,9 @@ import msgspec
 
 RDF: Final = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 RDF_TYPE: Final = RDF + "type"
+RDF_FIRST: Final = RDF + "first"
+RDF_REST: Final = RDF + "rest"
+RDF_NIL: Final = RDF + "nil"
 XSD: Final = "http://www.w3.org/2001/XMLSchema#"
 COMMON_PREFIXES: Final = {
     "rdf": RDF,
@@ -165,9 +168,13 @@ def _forget_random() -> None:
 os.register_at_fork(after_in_child=_forget_random)
 
 
-def edge_id(source: str, target: str) -> str:
-    """The id of the one edge of its type between two nodes, the same on every branch."""
-    return sha256(f"{source}\n{target}".encode()).hexdigest()[:32]
+def edge_id(source: str, target: str, key: str | None = None) -> str:
+    """The id of the one edge of its type between two nodes, the same on every branch.
+
+    ``key`` distinguishes several of them, if the type has one; no handle contains a new line.
+    """
+    parts = (source, target) if key is None else (source, target, normal_id(key))
+    return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def canonical(value: object) -> bytes:

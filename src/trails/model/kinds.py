@@ -18,6 +18,7 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ import msgspec
 from trails.model.iris import IRI_PATTERN, RDF, TRAILS, URI_PATTERN, XSD
 from trails.model.values.blobs import Blob as Blob  # noqa: PLC0414 - beside the other kinds
 from trails.model.values.json_values import MAX_JSON_DEPTH, Json, JsonError
+from trails.model.values.lang_texts import TAG_PATTERN, LangText, LangTextError
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -116,6 +118,8 @@ class Kind(msgspec.Struct, frozen=True):
     """Whether the lexical text may have characters that RDF escapes."""
     respelled: bool = False
     """Whether one value has several JSON forms (``1.5``, ``1.50``), which ``enum`` can't list."""
+    tagged: bool = False
+    """Whether a value has a text for each language: a statement each, with a language tag."""
     narrow: bool = False
     """Whether the schema's pattern or range allows less than the datatype; SHACL then adds it."""
 
@@ -139,7 +143,14 @@ def _whole_match(pattern: str) -> Callable[[str], re.Match[str] | None]:
 # --- String, Bool ------------------------------------------------------------
 
 
+def _value_of(value: object) -> object:
+    """The value of a member of an Enum; ``str()`` may spell one as ``Status.OPEN``."""
+    return value.value if isinstance(value, Enum) else value
+
+
 def _coerce_string(value: object) -> str:
+    if type(value) is not str:
+        value = _value_of(value)
     if not isinstance(value, str):
         raise KindError
     if not value.isascii():
@@ -166,6 +177,7 @@ def _lexical_bool(value: bool) -> str:  # noqa: FBT001 - a value, not a flag
 def _whole(value: object) -> int:
     if type(value) is int:
         return value
+    value = _value_of(value)
     if isinstance(value, bool):
         raise KindError
     if isinstance(value, int):
@@ -386,6 +398,42 @@ def _read_json(text: str) -> object:
         raise KindError(f"as JSON: {error}") from None
 
 
+# --- text in several languages -------------------------------------------------
+
+
+def _coerce_lang_text(value: object) -> LangText:
+    if isinstance(value, LangText):
+        return value
+    if not isinstance(value, Mapping):
+        raise KindError
+    try:
+        made = LangText(value)
+    except LangTextError as error:
+        raise KindError(str(error)) from None
+    for tag in value:
+        if tag != tag.lower():
+            raise KindError(f"write {tag!r} in lower case: {tag.lower()!r}")
+    return made
+
+
+def _lower_case_tags(value: object) -> object:
+    try:
+        return dict(LangText(value)) if isinstance(value, Mapping) else None
+    except LangTextError:
+        return None
+
+
+def _lexical_lang_text(value: LangText) -> str:
+    return value.text
+
+
+def _read_lang_text(text: str) -> object:
+    try:
+        return dict(LangText.from_text(text))
+    except LangTextError as error:
+        raise KindError(str(error)) from None
+
+
 # --- texts of RDF and CSV ------------------------------------------------------
 
 # A text that can't be read is returned unchanged where ``coerce`` refuses it with a message.
@@ -513,7 +561,7 @@ def _sort_date(value: date) -> bytes:
 
 _NUMBER: Document = {"type": "number", "minimum": -FLOAT_MAX, "maximum": FLOAT_MAX}
 
-KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind(
@@ -711,16 +759,95 @@ KINDS: Final[Mapping[str, Kind]] = {
             trusted=Json.trusted,
             escaped=True,
         ),
+        Kind(
+            name="LangText",
+            schema={
+                "type": "object",
+                "propertyNames": {"pattern": TAG_PATTERN},
+                "additionalProperties": {"type": "string"},
+                "minProperties": 1,
+                "description": 'Texts by language tag (BCP 47): {"en": "…", "de-ch": "…"}.',
+            },
+            expected='texts by language tag, like {"en": "Bread", "de": "Brot"}',
+            example=LangText({"en": "sample"}),
+            coerce=_coerce_lang_text,
+            datatype=RDF + "langString",
+            python=LangText,
+            lexical=_lexical_lang_text,
+            parse=LangText.from_text,
+            read=_read_lang_text,
+            repair=_lower_case_tags,
+            plain=dict,
+            restore=LangText.of,
+            text=True,
+            escaped=True,
+            respelled=True,
+            tagged=True,
+        ),
     )
 }
 
-_BY_PYTHON: Final = {kind.python: kind for kind in KINDS.values() if kind.python is not None}
+BY_PYTHON: Final = {kind.python: kind for kind in KINDS.values() if kind.python is not None}
+"""The kind of each class that annotations name."""
+BY_DATATYPE: Final = {
+    kind.datatype: kind for kind in reversed([*KINDS.values()]) if not kind.tagged
+}
+"""The first kind of each datatype, such as Int for xsd:integer; a tagged literal is its text."""
+_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
+
+
+class KindFault(ValueError):  # noqa: N818 - of a declaration, as KindError is of a value
+    """Why a row can't be added to the table."""
+
+
+def add_kind(kind: Kind) -> None:
+    """Add a row of a plugin, before declarations use it; KindFault says what is wrong with it."""
+    known = KINDS.get(kind.name)
+    if known is kind:
+        return
+    cls = kind.python
+    if not _NAME.fullmatch(kind.name):
+        raise KindFault(f"{kind.name!r} can't name a kind; write it like 'Money'")
+    if known is not None:
+        raise KindFault(f"there is a kind {kind.name!r} already; rename one")
+    if cls is None or cls in BY_PYTHON or cls is object:
+        raise KindFault(f"the kind {kind.name!r} needs a class of its own")
+    if kind.datatype in BY_DATATYPE or not re.match(IRI_PATTERN, kind.datatype):
+        raise KindFault(
+            f"the kind {kind.name!r} needs a datatype of its own, an absolute IRI, not "
+            f"{kind.datatype!r}"
+        )
+    _check_round_trips(kind)
+    KINDS[kind.name] = BY_PYTHON[cls] = BY_DATATYPE[kind.datatype] = kind
+
+
+def remove_kind(kind: Kind) -> None:
+    """Remove a row of a plugin that could not be loaded."""
+    if KINDS.get(kind.name) is kind and kind.python is not None:
+        del KINDS[kind.name], BY_PYTHON[kind.python], BY_DATATYPE[kind.datatype]
+
+
+def _check_round_trips(kind: Kind) -> None:
+    """Its example must survive each way in which values are written and read."""
+    value = kind.example
+    plain = value if kind.plain is None else kind.plain(value)
+    ways: dict[str, Callable[[], object]] = {
+        "coerce(example)": lambda: kind.coerce(value),
+        "coerce(plain(example))": lambda: kind.coerce(plain),
+        "restore(plain(example))": lambda: plain if kind.restore is None else kind.restore(plain),
+        "parse(lexical(example))": lambda: kind.parse(kind.lexical(value)),
+        "coerce(read(lexical(example)))": lambda: kind.coerce(kind.read(kind.lexical(value))),
+    }
+    for name, way in ways.items():
+        found = way()
+        if found != value or type(found) is not type(value):
+            raise KindFault(f"the kind {kind.name!r}: {name} gives {found!r}, not the example")
 
 
 def kind_of(value: object) -> Kind | None:
     """The kind of a Python value, or None; the nearest class decides (``True`` is a Bool)."""
-    for each in type(value).__mro__:
-        kind = _BY_PYTHON.get(each)
+    for each in type(_value_of(value)).__mro__:
+        kind = BY_PYTHON.get(each)
         if kind is not None:
             return kind
     return None

@@ -47,10 +47,43 @@ BUILTIN_TOOLS: Final = frozenset(
         "search",
         "stored_query_list",
         "stored_query_run",
+        "trails_meta_doctor",
+        "trails_meta_files_apply",
+        "trails_meta_gen_app",
+        "trails_meta_gen_capability",
+        "trails_meta_gen_edgetype",
+        "trails_meta_gen_migration",
+        "trails_meta_gen_nodetype",
+        "trails_meta_gen_plugin",
+        "trails_meta_gen_policy",
+        "trails_meta_gen_query",
+        "trails_meta_gen_shape",
+        "trails_meta_impact",
+        "trails_meta_migrate_apply",
+        "trails_meta_migrate_plan",
+        "trails_meta_migrate_rollback",
+        "trails_meta_migrate_status",
+        "trails_meta_policy_check",
+        "trails_meta_policy_explain",
+        "trails_meta_policy_test",
+        "trails_meta_query_add",
+        "trails_meta_query_check",
+        "trails_meta_query_explain",
+        "trails_meta_reload",
+        "trails_meta_schema_apply",
+        "trails_meta_schema_diff",
+        "trails_meta_schema_export",
+        "trails_meta_schema_import",
+        "trails_meta_schema_outline",
+        "trails_meta_schema_plan",
+        "trails_meta_schema_show",
     }
 )
 
 META_PREFIX: Final = "trails.meta."
+
+INTERNAL_BRANCH: Final = "~"
+"""How the names of branches begin that only Trails uses; nobody can list, read or name them."""
 
 _TYPE = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 _FIELD = re.compile(r"[a-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")

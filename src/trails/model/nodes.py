@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from trails.model.iris import decode_id, encode_id
+from trails.model.iris import decode_id, edge_id, encode_id, normal_id
+from trails.model.types import TypeDescriptor
 
 MAX_NODE: Final = 16_000_000
 """The most bytes that the values of a node may take, each in its longest form.
@@ -32,6 +33,26 @@ def split_handle(handle: str) -> tuple[str, str]:
     """``(type, id)`` of a handle."""
     type_name, _, segment = handle.partition("/")
     return type_name, decode_id(segment) if "%" in segment else segment
+
+
+def derive_id(descriptor: TypeDescriptor, values: Mapping[str, object]) -> str | None:
+    """The id that checked values give: by the key, or by the ends of an edge and its key.
+
+    None if one of them is missing, or if the type has none.
+    """
+    key = descriptor.key
+    text: str | None = None
+    if key is not None:
+        value, row = values.get(key.name), key.type.row
+        if value is None or row is None:
+            return None
+        text = row.lexical(value)
+    if descriptor.edge is None:
+        return None if text is None else normal_id(text)
+    source, target = values.get("source"), values.get("target")
+    if source is None or target is None:
+        return None
+    return edge_id(str(source), str(target), text)
 
 
 class NodeState(msgspec.Struct, frozen=True, gc=False):

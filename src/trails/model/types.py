@@ -103,13 +103,28 @@ class PredicateDescriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the most common words of the language are left out of the index."""
     metric: Metric = "cosine"
     """Of a vector: how it is compared."""
+    languages: tuple[str, ...] | None = None
+    """Of text in several languages: those that it must have."""
+    ordered: bool = False
+    """Of a list: whether it keeps the order and the duplicates that it was given with."""
     default: object = None
     declared_in: str = ""
 
     @property
     def many(self) -> bool:
-        """Whether the field holds a set of values."""
+        """Whether the field holds several values: a set, or an ordered list."""
         return self.type.kind == LIST
+
+    @property
+    def is_set(self) -> bool:
+        """Whether each value is a statement of its own: changed, merged and blamed alone."""
+        return self.type.kind == LIST and not self.ordered
+
+    @property
+    def tagged(self) -> bool:
+        """Whether the field holds a text for each language, changed and merged alone."""
+        row = self.type.row
+        return row is not None and row.tagged
 
     @property
     def required(self) -> bool:
@@ -150,11 +165,19 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
     unique: tuple[tuple[str, ...], ...] = ()
     index: tuple[tuple[str, ...], ...] = ()
     edge: EdgeEnds | None = None
+    abstract: bool = False
+    """Whether only the types that extend it have instances."""
 
     @cached_property
     def by_name(self) -> Mapping[str, PredicateDescriptor]:
         """Fields by name, inherited ones included."""
         return {field.name: field for field in self.fields}
+
+    @property
+    def meaning(self) -> str:
+        """The description for readers, with a note on an abstract type."""
+        note = "Abstract: its instances are those of the types that extend it."
+        return "\n\n".join(filter(None, (self.description, note if self.abstract else "")))
 
     @cached_property
     def defaults(self) -> tuple[tuple[str, object, bool], ...]:
@@ -168,14 +191,19 @@ class TypeDescriptor(msgspec.Struct, frozen=True, omit_defaults=True, dict=True)
 
     @cached_property
     def composed(self) -> tuple[tuple[str, bool, bool], ...]:
-        """(name, many, is a reference) of the fields that hold sets or references."""
+        """(name, many, is a reference) of the fields that hold several values or references."""
         shapes = ((each.name, each.many, each.target is not None) for each in self.fields)
         return tuple(shape for shape in shapes if shape[1] or shape[2])
 
     @cached_property
     def key(self) -> PredicateDescriptor | None:
-        """The field from which ids are derived, or None where ids are UUIDs."""
+        """The field from which ids are derived, those of edges together with the ends."""
         return next((field for field in self.fields if field.key), None)
+
+    @property
+    def id_field(self) -> PredicateDescriptor | None:
+        """The field whose value is the id; None for UUIDs, and for edges, whose ids are hashes."""
+        return self.key if self.edge is None else None
 
     @cached_property
     def label(self) -> PredicateDescriptor | None:
@@ -244,6 +272,16 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
         """Types by name."""
         return {each.name: each for each in self.types}
 
+    def unknown_kinds(self) -> Mapping[str, str]:
+        """Kinds of stored values that nothing here knows, each with a field that has it."""
+        found: dict[str, str] = {}
+        for each in self.types:
+            for field in each.fields:
+                scalar = field.type.scalar
+                if scalar.row is None and scalar.kind not in {REF, OBJECT, ANY, MAP}:
+                    found.setdefault(scalar.kind, f"{each.name}.{field.name}")
+        return found
+
     def lineage(self, name: str) -> tuple[str, ...]:
         """The type and its ancestors, nearest first."""
         out = [name]
@@ -254,6 +292,10 @@ class Schema(msgspec.Struct, frozen=True, dict=True):
     def family(self, name: str) -> tuple[str, ...]:
         """The type and everything that extends it, in name order."""
         return tuple(each.name for each in self.types if name in self.lineage(each.name))
+
+    def concrete(self, name: str) -> tuple[str, ...]:
+        """The types of a family that have instances, in name order."""
+        return tuple(each for each in self.family(name) if not self.by_name[each].abstract)
 
     def is_a(self, name: str, ancestor: str) -> bool:
         """Whether instances of ``name`` count as instances of ``ancestor``."""

@@ -135,6 +135,51 @@ class WebhookStatus(msgspec.Struct, frozen=True):
     """Why it is disabled."""
 
 
+class ReloadError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why changed declarations are not used."""
+
+    code: str
+    message: str
+    where: str = ""
+    """The file and line, as far as they are known."""
+
+    def __str__(self) -> str:
+        """The place and the message, in one line."""
+        named = not self.where or self.where in self.message
+        return self.message if named else f"{self.where}: {self.message}"
+
+
+class ReloadReport(msgspec.Struct, frozen=True):
+    """What came of reading a graph's declarations again."""
+
+    graph: str
+    status: Literal["reloaded", "failed"]
+    """If it failed, the declarations from before stay in use."""
+    version: int
+    """The version of the registry that is in use now."""
+    digest: str
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Types, shapes, capabilities and stored queries, like ``capability notes.add``."""
+    schema: tuple[str, ...] = ()
+    """The changes of the stored types that it has committed."""
+    error: ReloadError | None = None
+
+    def summary(self) -> str:
+        """What changed, in one line."""
+        parts = [
+            f"{verb} {', '.join(names)}"
+            for verb, names in (
+                ("added", self.added),
+                ("changed", self.changed),
+                ("removed", self.removed),
+            )
+            if names
+        ]
+        return "; ".join(parts) or "no declaration differs"
+
+
 Scope = Literal["user", "project"]
 Outcome = Literal["installed", "replaced", "present", "removed", "absent", "shown"]
 
@@ -245,11 +290,19 @@ FINDINGS: Final[dict[str, FindingCode]] = {
         "clients", "An MCP client's entry for this project is not what 'mcp install' writes."
     ),
     "client_unreadable": _note("clients", "The configuration of an MCP client can't be read."),
+    "plugin_failed": _problem("plugins", "A plugin of the project can't be loaded."),
+    "plugin_disabled": _note("plugins", "A plugin is installed, and the project does not use it."),
     "graph_unreadable": _problem("graph", "A graph can't be opened."),
     # --- declarations
     "declarations_broken": _problem("declarations", "The project's module can't be loaded."),
+    "declarations_unfinished": _problem(
+        "declarations", "A change of files was interrupted, and not finished or undone yet."
+    ),
     "declarations_changed": _note(
         "declarations", "The server runs other declarations than the files have now."
+    ),
+    "reload_failed": _problem(
+        "declarations", "Changed files can't be used, so the server runs the declarations before."
     ),
     "query_broken": _problem("queries", "A stored query can't be parsed or checked."),
     "policy_broken": _problem("policies", "A policy can't be parsed or checked."),
@@ -265,6 +318,11 @@ FINDINGS: Final[dict[str, FindingCode]] = {
     ),
     "deprecates_unknown": _note("declarations", "A capability deprecates what does not exist."),
     "deprecated_tool": _note("declarations", "A capability is deprecated by another."),
+    "migration_broken": _problem("migrations", "The migrations of a graph can't be loaded."),
+    "migration_changed": _problem("migrations", "A migration was edited after it was applied."),
+    "migration_unknown": _problem("migrations", "An applied migration has no file."),
+    "migration_pending": _note("migrations", "A migration is not applied to main yet."),
+    "migration_interrupted": _note("migrations", "A migration was begun and not finished."),
     # --- projections
     "projection_diverges": _problem(
         "projections", "A surface says something else of a callable than its declaration."
@@ -275,6 +333,7 @@ FINDINGS: Final[dict[str, FindingCode]] = {
     "registry_mixed": _problem("projections", "Surfaces are of different registries."),
     # --- data
     "types_pending": _problem("types", "Declared and stored types differ."),
+    "branch_types": _note("types", "A branch has other types than main."),
     "types_new": _note("types", "Declared types are not stored yet."),
     "types_stored_only": _note("types", "No types are declared here; stored ones are used."),
     "type_undeclared": _problem("types", "There are instances of a type that is not declared."),

@@ -49,7 +49,7 @@ _ANYWHERE: Final = frozenset({"schema", "stats", "kg"})
 """Roots that branches and commits have as well."""
 ROOTS: Final = (
     *("schema", "stats", "doctor", "branches", "prov/latest"),
-    *("queries/…", "kg/…", "branch/…", "at/…"),
+    *("queries/…", "plugins/…", "kg/…", "branch/…", "at/…"),
 )
 """The first segments of URIs."""
 _NO_URI: Final = frozenset(' <>{}|^`"\\')
@@ -95,6 +95,13 @@ class QueryAddress(msgspec.Struct, frozen=True):
     name: str
 
 
+class PluginAddress(msgspec.Struct, frozen=True):
+    """A document of a plugin."""
+
+    plugin: str
+    path: str
+
+
 class ListAddress(msgspec.Struct, frozen=True):
     """A page of the instances of a type."""
 
@@ -119,7 +126,7 @@ class InstanceAddress(msgspec.Struct, frozen=True):
     place: ReadPoint = HERE
 
 
-Address = DocumentAddress | QueryAddress | ListAddress | InstanceAddress
+Address = DocumentAddress | QueryAddress | PluginAddress | ListAddress | InstanceAddress
 
 
 Roots = Callable[[], Sequence[str]]
@@ -213,6 +220,8 @@ def _parse_local(uri: str, segments: list[str], place: ReadPoint, roots: Roots) 
             return InstanceAddress(_part(type_name), normal_id(_part(identifier)), place)
         case ["queries", name]:
             return QueryAddress(_part(name))
+        case ["plugins", plugin, path] if place is HERE:
+            return PluginAddress(_part(plugin), _part(path))
         case ["kg", _, _, *_]:
             _refuse(
                 f"{shorten(uri, 200)} has more parts than {SCHEME}kg/{{Type}}/{{id}}; write "
@@ -399,6 +408,8 @@ def format_address(address: Address) -> str:
     match address:
         case QueryAddress(name):
             return f"{SCHEME}queries/{encode_id(name)}"
+        case PluginAddress(plugin, path):
+            return f"{SCHEME}plugins/{encode_id(plugin)}/{encode_id(path)}"
         case DocumentAddress(name, place):
             return f"{SCHEME}{_format_place(place)}{name}"
         case InstanceAddress(type_name, identifier, place):

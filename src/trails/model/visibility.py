@@ -9,8 +9,9 @@ few keys however many nodes change, so changes are reported by key.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import combinations
 from typing import Final, NamedTuple
 
 import msgspec
@@ -32,7 +33,7 @@ class ChangeKey(NamedTuple):
     target: str = ""
     """The type of the referenced node."""
     ends: tuple[str, ...] = ()
-    """The types of the two nodes of an edge."""
+    """The types of the two nodes of an edge; then two types of items, if their order changed."""
 
 
 def change_keys_between(
@@ -58,6 +59,11 @@ def change_keys_between(
         field = fields.get(name)
         if field is None or field.target is None:
             yield ChangeKey(state.type, name, "", ends)
+        elif field.ordered:
+            parts, others = list_parts(_items(was)), list_parts(_items(now))
+            for types in parts.keys() | others.keys():
+                if parts.get(types) != others.get(types):
+                    yield list_key(ChangeKey(state.type, name, "", ends), types)
         else:
             for target in {type_of(each) for each in _members(was) ^ _members(now)}:
                 yield ChangeKey(state.type, name, target, ends)
@@ -66,6 +72,27 @@ def change_keys_between(
 def type_of(handle: object) -> str:
     """The type of the referenced node."""
     return str(handle).partition("/")[0]
+
+
+def list_parts(handles: Sequence[str]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """An ordered list of references as it looks to those who see one or two of the types in it.
+
+    These parts determine the list: the order of two items is in that of their two types.
+    """
+    types = sorted({type_of(each) for each in handles})
+    shown = [(each,) for each in types] + list(combinations(types, 2))
+    return {each: tuple(one for one in handles if type_of(one) in each) for each in shown}
+
+
+def list_key(field: ChangeKey, types: tuple[str, ...]) -> ChangeKey:
+    """What a change of such a part is about."""
+    if len(types) == 1:
+        return field._replace(target=types[0])
+    return field._replace(ends=field.ends + types)
+
+
+def _items(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
 
 def _members(value: object) -> frozenset[object]:
@@ -220,9 +247,8 @@ def _ends(descriptor: TypeDescriptor) -> tuple[str, ...]:
 
 def _identity(descriptor: TypeDescriptor) -> Iterable[str]:
     """The fields that an instance's id is derived from."""
-    if descriptor.edge is not None:
-        return _ENDS
-    return () if descriptor.key is None else (descriptor.key.name,)
+    ends = () if descriptor.edge is None else _ENDS
+    return ends if descriptor.key is None else (*ends, descriptor.key.name)
 
 
 def _restrict_type(

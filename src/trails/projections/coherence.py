@@ -18,8 +18,8 @@ import msgspec
 from trails.model.capabilities import Capability, StoredQuery, Tool
 from trails.model.iris import canonical
 from trails.projections.json_schema import Document, TypeLookup, project_fields
-from trails.projections.mcp_tools import REGISTRY_META
-from trails.projections.openapi import IDEMPOTENT, REGISTRY, TOOL
+from trails.projections.mcp_tools import REGISTRY_META, TOOL_META
+from trails.projections.openapi import CONTROLS, IDEMPOTENT, REGISTRY, TOOL
 from trails.projections.tools import controls_of, project_output, project_query_input
 
 _ANY_OBJECT: Final[Document] = {"type": "object"}
@@ -113,7 +113,7 @@ def read_mcp_tool(name: str, entry: Document) -> SharedFields:
         name,
         _text(entry.get("description")),
         bool(hints.get("idempotentHint", hints.get("readOnlyHint", False))),
-        canonical_schema(_object(entry.get("inputSchema"))),
+        canonical_schema(_without(_object(entry.get("inputSchema")), _mark(entry).get("controls"))),
         canonical_schema(_object(entry.get("outputSchema", _ANY_OBJECT))),
     )
 
@@ -148,9 +148,22 @@ def read_operation(name: str, entry: Document) -> SharedFields:
         name,
         _text(entry.get("description")),
         bool(entry.get(IDEMPOTENT, False)),
-        canonical_schema(body),
+        canonical_schema(_without(body, entry.get(CONTROLS))),
         canonical_schema(_ANY_OBJECT if "$ref" in result or "anyOf" in result else result),
     )
+
+
+def _mark(entry: Document) -> Document:
+    return _object(_object(entry.get("_meta")).get(TOOL_META))
+
+
+def _without(schema: Document, names: object) -> Document:
+    """A schema without the arguments that every tool that writes has."""
+    gone, properties = _list(names), _object(schema.get("properties"))
+    if not gone:
+        return schema
+    kept = {name: each for name, each in properties.items() if name not in gone}
+    return {**schema, "properties": kept}
 
 
 def _content(value: object) -> Document:

@@ -62,6 +62,8 @@ def _project(descriptor: TypeDescriptor, declared: _Stored, names: Names) -> Doc
     }
     if descriptor.extends is not None:
         document["extends"] = descriptor.extends
+    if descriptor.abstract:
+        document["abstract"] = True
     family = declared.schema.family(descriptor.name)
     if extended_by := [each for each in family if each != descriptor.name]:
         document["extended_by"] = extended_by
@@ -93,6 +95,8 @@ def _outline(descriptor: TypeDescriptor) -> Document:
     }
     if descriptor.extends is not None:
         document["extends"] = descriptor.extends
+    if descriptor.abstract:
+        document["abstract"] = True
     if descriptor.edge is not None:
         document["joins"] = f"{descriptor.edge.source} → {descriptor.edge.target}"
     document["fields"] = ", ".join(map(_spell_field, descriptor.fields))
@@ -123,7 +127,7 @@ def _section(title: str, entries: Iterable[Iterator[str]]) -> list[str]:
 def _type(descriptor: TypeDescriptor) -> Iterator[str]:
     yield f"### {descriptor.name}"
     yield ""
-    yield _paragraph(descriptor.description)
+    yield _paragraph(descriptor.meaning)
     yield ""
     edge = descriptor.edge
     if edge is not None:
@@ -204,6 +208,8 @@ def _rules(field: PredicateDescriptor) -> Iterator[str]:
         high = "any number" if field.max_count is None else field.max_count
         if field.min_count or field.max_count is not None:
             yield f"{field.min_count} to {high} values"
+        if field.ordered:
+            yield "ordered"
     else:
         yield "required" if field.required else "optional"
     for mark in ("key", "unique", "label", "search"):
@@ -251,7 +257,7 @@ class _TypeDocument:
     def __init__(self, schema: Schema, name: str, names: Names) -> None:
         self._classes = [names.term(schema.by_name[each].iri) for each in schema.lineage(name)]
         self._fields = [
-            (field.name, names.term(field.iri), _encoder(field, names), field.many)
+            (field.name, names.term(field.iri), _encoder(field, names), field.many, field.ordered)
             for field in schema.by_name[name].fields
         ]
 
@@ -259,10 +265,11 @@ class _TypeDocument:
         """A node's statements."""
         body: dict[str, object] = {"@id": iri, "@type": self._classes}
         values = state.values
-        for name, predicate, encode, many in self._fields:
+        for name, predicate, encode, many, ordered in self._fields:
             value = values.get(name)
             if many:
-                body[predicate] = [encode(each) for each in value or ()]  # type: ignore[attr-defined]
+                items = [encode(each) for each in value or ()]  # type: ignore[attr-defined]
+                body[predicate] = {"@list": items} if ordered else items
             else:
                 body[predicate] = None if value is None else encode(value)
         return body
@@ -274,6 +281,11 @@ def _encoder(field: PredicateDescriptor, names: Names) -> Encode:
     if row is None:
         nodes = names.nodes
         return lambda handle: {"@id": f"{nodes}{handle}"}
+    if row.tagged:
+        return lambda texts: [
+            {"@value": text, "@language": tag}
+            for tag, text in texts.items()  # type: ignore[attr-defined]
+        ]
     datatype, lexical = row.datatype, row.lexical
     if datatype == _STRING:
         return lambda value: {"@value": lexical(value)}
@@ -300,6 +312,10 @@ def project_instructions(
     lines += _list_tools(own)
     if change:
         lines.append(" ".join(change))
+    if any("propose" in each.controls for each in tools):
+        lines.append(_DRAFTS + (_REVIEWS if "branch_list" in names else ""))
+    if any(each.lists_controls for each in tools):
+        lines.append(_PROPOSES)
     return "\n".join([*lines, _ANSWERS, _ERRORS])
 
 
@@ -348,6 +364,16 @@ _CHANGE: Final[_Texts] = (
         frozenset({"branch_create", "branch_merge"}),
         "To try something first, branch_create, pass branch to each call, then branch_merge.",
     ),
+)
+_DRAFTS: Final = (
+    "Every tool that changes data also takes dry_run (true: only report what it would change), "
+    "propose (true: write to a new branch, and return the call that merges it), expected_head and "
+    "idempotency_key, whether or not its schema lists them."
+)
+_REVIEWS: Final = " branch_list with the prefix proposals/ lists what waits for a review."
+_PROPOSES: Final = (
+    "What you write to main becomes a proposal, which someone else reviews and merges; to change "
+    "a proposal of yours, pass its name as branch."
 )
 _ANSWERS: Final = (
     "Where tools take them: branch is the branch to work on, snapshot a past commit to read at, "

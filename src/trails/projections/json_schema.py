@@ -91,21 +91,28 @@ def _project_declared(
 ) -> Document:
     document = _project_object(descriptor.fields, declared, (*inside, descriptor.name))
     if isinstance(descriptor, TypeDescriptor):
-        _describe_stored_fields(document, descriptor.fields)
+        _describe_stored_fields(document, descriptor)
         _extend_description(document, _describe_type(descriptor, declared))
     return _extend_description(document, (), first=descriptor.description)
 
 
-def _describe_stored_fields(document: Document, fields: Iterable[PredicateDescriptor]) -> None:
+_SET: Final = "Stored as a set: without order, each value once."
+_ORDERED: Final = "An ordered list: order and duplicates are kept, and it changes as a whole."
+
+
+def _describe_stored_fields(document: Document, descriptor: TypeDescriptor) -> None:
     properties: dict[str, Document] = document["properties"]  # type: ignore[assignment]
-    for field in fields:
+    for field in descriptor.fields:
         notes = []
         if field.key:
-            notes.append("The key: the id is derived from it, and it can't be changed later.")
+            source = "it" if descriptor.edge is None else "it and both ends"
+            notes.append(
+                f"The key: the id is derived from {source}, and it can't be changed later."
+            )
         if field.unique:
             notes.append("Unique: no two instances have the same value.")
         if field.many:
-            notes.append("Stored as a set: without order, each value once.")
+            notes.append(_ORDERED if field.ordered else _SET)
         if field.label:
             notes.append("The label: it names an instance to readers.")
         if field.search:
@@ -120,10 +127,17 @@ def _describe_stored_fields(document: Document, fields: Iterable[PredicateDescri
 
 
 def _describe_type(descriptor: TypeDescriptor, declared: TypeLookup) -> Iterable[str]:
+    if descriptor.abstract:
+        choices = declared.schema.concrete(descriptor.name)
+        create = f"; create {' or '.join(choices)} instead" if choices else ""
+        yield f"Abstract: no instance has exactly this type{create}."
     for group in descriptor.unique:
         yield f"Unique together: {', '.join(group)}."
     if edge := descriptor.edge:
-        yield "One for each pair of source and target."
+        if descriptor.key is None:
+            yield "One for each pair of source and target."
+        else:
+            yield f"One for each source, target and {descriptor.key.name}."
         for end, (low, high) in (("source", edge.per_source), ("target", edge.per_target)):
             if low:
                 yield f"Each {end} needs at least {low}."
@@ -185,8 +199,13 @@ def _describe_rule(rule: Rule, limit: object) -> str:
 def _apply_rules(document: Document, field: PredicateDescriptor) -> list[str]:
     """Add constraints to the schema; return those that it can't express, in words."""
     notes = []
+    texts = document.get("additionalProperties")
     for rule, limit in rules_of(field):
-        if not _can_say(rule, document, field.type.scalar):
+        if field.tagged and rule.limit != "tags" and isinstance(texts, dict):
+            texts[rule.keyword] = limit  # of each text
+        elif field.tagged:
+            document[rule.keyword] = _listed(limit)
+        elif not _can_say(rule, document, field.type.scalar):
             phrase = _describe_rule(rule, limit)
             notes.append(f"{phrase[0].upper()}{phrase[1:]}.")
         elif rule.keyword not in document:

@@ -23,7 +23,7 @@ def project_mcp_tool(tool: Tool) -> Json:
     shown: Json = {
         "name": tool.name,
         "description": tool.description,
-        "inputSchema": dict(tool.input_schema),
+        "inputSchema": dict(tool.full_schema if tool.lists_controls else tool.input_schema),
         "annotations": _annotations(tool.hints),
         "_meta": {TOOL_META: _kind(tool)},
     }
@@ -58,7 +58,9 @@ def _annotations(hints: Hints) -> Json:
 
 def _kind(tool: Tool) -> Json:
     """The metadata of a tool: whether it is about data or about the application."""
-    mark = {} if tool.deprecated is None else {"deprecated": to_builtins(tool.deprecated)}
+    mark: Json = {} if tool.deprecated is None else {"deprecated": to_builtins(tool.deprecated)}
+    if tool.lists_controls:
+        mark["controls"] = list(tool.controls)
     if tool.meta is None:
         return {"kind": tool.kind, **mark}
     meta = tool.meta

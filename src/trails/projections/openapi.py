@@ -29,6 +29,8 @@ REGISTRY: Final = "x-trails-registry"
 TOOL: Final = "x-trails-tool"
 """The MCP tool that does the same."""
 IDEMPOTENT: Final = "x-trails-idempotent"
+CONTROLS: Final = "x-trails-controls"
+"""The arguments that every operation that writes has beside its own."""
 _BEARER: Final = "bearer"
 _TEXT: Final[Document] = {"type": "string"}
 _HEADERS: Final[Mapping[str, str]] = {
@@ -116,7 +118,7 @@ def invocation_route(
         title=tool.title,
         description=tool.description,
         group="Queries" if isinstance(source, StoredQuery) else "Capabilities",
-        arguments=dict(tool.input_schema),
+        arguments=dict(tool.full_schema),
         result=result or dict(tool.output_schema or {"type": "object"}),
         refused=(400, 403, 404, 409, 412, 415, 422),
         deprecated=tool.deprecated is not None,
@@ -125,6 +127,7 @@ def invocation_route(
             "x-trails-command": f"trails call {tool.name}",
             "x-trails-scope": tool.scope,
             IDEMPOTENT: tool.hints.idempotent,
+            **({CONTROLS: list(tool.controls)} if tool.controls else {}),
         },
     )
 

@@ -163,6 +163,10 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "Invalid query string",
         "A parameter is given twice or empty, or two parameters exclude each other.",
     ),
+    "migration": ProblemType(
+        "Migration refused",
+        "The migration can't be applied or rolled back; detail says why. Nothing was changed.",
+    ),
     "range": ProblemType(
         "Range not satisfiable", "None of the bytes of the file are in the requested range."
     ),
@@ -178,6 +182,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "scope": ProblemType(
         "Insufficient scope",
         "The credential lacks the scope in data.required_scope. Ask for one that has it.",
+    ),
+    "source": ProblemType(
+        "Source file can't be changed",
+        "A source file of the project is written in a way that can't be changed automatically. "
+        "detail says which lines to change by hand.",
     ),
     "stale": ProblemType(
         "Cursor expired",

@@ -7,7 +7,7 @@ Trails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trails.model.texts import with_article
@@ -95,11 +95,11 @@ _PLACES: Final = (
 )
 
 
-def project_resources(schema: Schema) -> ResourceList:
-    """Everything that is listed."""
+def project_resources(schema: Schema, more: Sequence[ListedResource] = ()) -> ResourceList:
+    """Everything that is listed; ``more`` are documents of plugins, which stay the same."""
     return ResourceList(
         schema.digest,
-        (*_documents(), *(_umbrella(each) for each in schema.types)),
+        (*_documents(), *more, *(_umbrella(each) for each in schema.types)),
         (*(template for each in schema.types for template in _of_type(each)), *_others()),
     )
 
@@ -133,7 +133,8 @@ def _umbrella(descriptor: TypeDescriptor) -> ListedResource:
 
 def _of_type(descriptor: TypeDescriptor) -> tuple[ResourceTemplate, ResourceTemplate]:
     name = descriptor.name
-    key = "" if descriptor.key is None else f" The id is the value of {descriptor.key.name}."
+    named_by = descriptor.id_field
+    key = "" if named_by is None else f" The id is the value of {named_by.name}."
     fields = ", ".join(descriptor.by_name)
     return (
         ResourceTemplate(
@@ -175,6 +176,8 @@ def _meaning(descriptor: TypeDescriptor) -> str:
     if edge := descriptor.edge:
         source, target = with_article(edge.source), with_article(edge.target)
         text = f"{text} Joins {source} (source) to {target} (target).".strip()
+    if descriptor.abstract:
+        text = f"{text} Abstract: its instances are those of the types that extend it.".strip()
     return f" {text}" if text else ""
 
 

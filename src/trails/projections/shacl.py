@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from trails.model.constraints import RULES, Rule, phrase_of
-from trails.model.iris import XSD, Names
+from trails.model.iris import RDF, XSD, Names
 from trails.model.kinds import KINDS
 from trails.model.types import (
     PredicateDescriptor,
@@ -41,7 +41,7 @@ class _Block(msgspec.Struct, frozen=True):
 class _Items(msgspec.Struct, frozen=True):
     """An RDF list."""
 
-    items: tuple[str, ...]
+    items: tuple[_Term, ...]
 
 
 _Term = str | _Block | _Items
@@ -70,14 +70,16 @@ class _Writer:
 
     def prologue(self) -> str:
         prefixes = {"": self._names.vocabulary, **_PREFIXES}
-        lines = [f"@prefix {name}: {_iri(iri)} .\n" for name, iri in sorted(prefixes.items())]
+        if any(field.ordered for each in self._schema.types for field in each.fields):
+            prefixes["rdf"] = RDF
+        lines = [f"@prefix {name}: {turtle_iri(iri)} .\n" for name, iri in sorted(prefixes.items())]
         return "".join(lines)
 
     # --- names -----------------------------------------------------------------
 
     def term(self, name: str) -> str:
         """A class or field."""
-        return _iri(name) if ":" in name else f":{name}"
+        return turtle_iri(name) if ":" in name else f":{name}"
 
     def shape_name(self, name: str) -> str:
         """A shape's own name; type names have no hyphen, so it is unique."""
@@ -85,7 +87,7 @@ class _Writer:
 
     def _full(self, name: str) -> str:
         """A class or field inside SPARQL text, where Turtle's prefixes do not reach."""
-        return _iri(self._names.term(name))
+        return turtle_iri(self._names.term(name))
 
     def _class(self, type_name: str) -> str:
         return self.term(self._schema.by_name[type_name].iri)
@@ -94,15 +96,17 @@ class _Writer:
 
     def class_of(self, descriptor: TypeDescriptor) -> Pairs:
         yield "a", "rdfs:Class"
-        yield "rdfs:label", _text(descriptor.name)
+        yield "rdfs:label", turtle_text(descriptor.name)
         if descriptor.extends is not None:
             yield "rdfs:subClassOf", self._class(descriptor.extends)
         if descriptor.description:
-            yield "rdfs:comment", _text(descriptor.description)
+            yield "rdfs:comment", turtle_text(descriptor.description)
 
     def shape_of(self, descriptor: TypeDescriptor) -> Pairs:
         yield "a", "sh:NodeShape"
         yield "sh:targetClass", self.term(descriptor.iri)
+        if descriptor.abstract:
+            yield self._abstract(descriptor)
         own = [field for field in descriptor.fields if field.declared_in == descriptor.name]
         for field in own:
             yield from self._properties(field, field)
@@ -113,28 +117,41 @@ class _Writer:
         for group in self._own_groups(descriptor):
             yield self._unique(descriptor, group)
 
+    def _abstract(self, descriptor: TypeDescriptor) -> tuple[str, _Term]:
+        """An instance has the class of a type that extends it; there is none if nothing does."""
+        classes = [
+            _Block((("sh:class", self._class(each)),))
+            for each in self._schema.concrete(descriptor.name)
+        ]
+        if not classes:
+            return "sh:not", _Block((("sh:class", self.term(descriptor.iri)),))
+        return "sh:or", _Items(tuple(classes))
+
     def attached(self, shape: ShapeDescriptor) -> Pairs:
         """A shape that adds rules; its fields are the target type's of the same names."""
         target = self._schema.by_name[shape.target or ""]
         yield "a", "sh:NodeShape"
         yield "sh:targetClass", self.term(target.iri)
         if shape.description:
-            yield "rdfs:comment", _text(shape.description)
+            yield "rdfs:comment", turtle_text(shape.description)
         for field in shape.fields:
             yield from self._properties(field, target.by_name[field.name])
 
     def _own_groups(self, descriptor: TypeDescriptor) -> Iterator[tuple[str, ...]]:
-        """Groups of fields that differ together; the ends of an edge are one."""
+        """Groups of fields that differ together; an edge's ends and key are one."""
         parent = self._schema.by_name.get(descriptor.extends or "")
         inherited = () if parent is None else parent.unique
         if descriptor.edge is not None:
-            yield ("source", "target")
+            yield ("source", "target", *(() if descriptor.key is None else (descriptor.key.name,)))
         yield from (group for group in descriptor.unique if group not in inherited)
 
     # --- fields --------------------------------------------------------------------
 
     def _properties(self, rules: PredicateDescriptor, stored: PredicateDescriptor) -> Pairs:
         """The rules of a field; a second pattern needs a property shape of its own."""
+        if stored.ordered:
+            yield from self._list_properties(rules, self.term(stored.iri))
+            return
         path = ("sh:path", self.term(stored.iri))
         patterns = list(_patterns(rules))
         pairs = [path, *self._rules(rules)]
@@ -142,13 +159,37 @@ class _Writer:
         for extra in patterns[1:]:
             yield "sh:property", _Block((path, extra))
 
+    def _list_properties(self, rules: PredicateDescriptor, field: str) -> Pairs:
+        """The rules of an ordered list: at most one, its cells counted, its items judged."""
+        yield "sh:property", _Block((("sh:path", field), ("sh:maxCount", "1")))
+        rest = _Block((("sh:zeroOrMorePath", "rdf:rest"),))
+        # Cells and not items are counted: an item that comes twice is one node of a path.
+        cells = _Items((field, rest))
+        counts: list[tuple[str, _Term]] = []
+        if rules.min_count:
+            counts.append(("sh:qualifiedMinCount", str(rules.min_count)))
+        if rules.max_count is not None:
+            counts.append(("sh:qualifiedMaxCount", str(rules.max_count)))
+        if counts:
+            item = _Block((("sh:path", "rdf:first"), ("sh:minCount", "1")))
+            cell = ("sh:qualifiedValueShape", _Block((("sh:property", item),)))
+            yield "sh:property", _Block((("sh:path", cells), cell, *counts))
+        path = ("sh:path", _Items((field, rest, "rdf:first")))
+        uncounted = msgspec.structs.replace(rules, min_count=0, max_count=None)
+        patterns = list(_patterns(rules))
+        yield "sh:property", _Block((path, *self._rules(uncounted), *patterns[:1]))
+        for extra in patterns[1:]:
+            yield "sh:property", _Block((path, extra))
+
     def _rules(self, field: PredicateDescriptor) -> Pairs:
-        yield "sh:name", _text(field.name)
+        yield "sh:name", turtle_text(field.name)
         if field.description:
-            yield "sh:description", _text(field.description)
+            yield "sh:description", turtle_text(field.description)
         if field.min_count:
             yield "sh:minCount", str(field.min_count)
-        if field.max_count is not None:
+        if field.tagged:
+            yield "sh:uniqueLang", "true"
+        elif field.max_count is not None:
             yield "sh:maxCount", str(field.max_count)
         if field.target is not None:
             yield "sh:nodeKind", "sh:IRI"
@@ -162,7 +203,7 @@ class _Writer:
                 continue
             if rule.shacl is None:
                 phrase = phrase_of(rule, limit)
-                yield "rdfs:comment", _text(f"{phrase[0].upper()}{phrase[1:]}")
+                yield "rdfs:comment", turtle_text(f"{phrase[0].upper()}{phrase[1:]}")
             elif isinstance(limit, tuple):
                 yield rule.shacl, _Items(tuple(_literal(scalar, value) for value in limit))
             else:
@@ -198,7 +239,9 @@ class _Writer:
         lines.append("FILTER (?other != $this)")
         query = "SELECT $this WHERE { " + " ".join(lines) + " }"
         message = f"{' and '.join(group)} must be unique"
-        return "sh:sparql", _Block((("sh:message", _text(message)), ("sh:select", _text(query))))
+        return "sh:sparql", _Block(
+            (("sh:message", turtle_text(message)), ("sh:select", turtle_text(query)))
+        )
 
     def _same_value(self, field: PredicateDescriptor, at: int) -> Iterator[str]:
         """Triple patterns that hold where another node has the same value."""
@@ -216,13 +259,13 @@ class _Writer:
 
 def _datatype(scalar: ValueType) -> str:
     iri = KINDS[scalar.kind].datatype
-    return f"xsd:{iri.removeprefix(XSD)}" if iri.startswith(XSD) else _iri(iri)
+    return f"xsd:{iri.removeprefix(XSD)}" if iri.startswith(XSD) else turtle_iri(iri)
 
 
 def _literal(scalar: ValueType, plain: object) -> str:
     """A declared value as the graph stores it."""
     row = KINDS[scalar.kind]
-    text = _text(row.lexical(row.coerce(plain)))
+    text = turtle_text(row.lexical(row.coerce(plain)))
     return text if scalar.kind == "String" else f"{text}^^{_datatype(scalar)}"
 
 
@@ -253,8 +296,8 @@ def _patterns(field: PredicateDescriptor) -> Iterator[tuple[str, str]]:
 def _pattern(pattern: str) -> tuple[str, str]:
     translated = _translate(pattern)
     if translated is None:
-        return "rdfs:comment", _text(f"Must match the ECMA-262 pattern {pattern}")
-    return "sh:pattern", _text(translated)
+        return "rdfs:comment", turtle_text(f"Must match the ECMA-262 pattern {pattern}")
+    return "sh:pattern", turtle_text(translated)
 
 
 # XPath's \d, \w and \s match other characters than those of ECMA-262.
@@ -312,7 +355,7 @@ def _render(term: _Term, indent: str) -> str:
     if isinstance(term, str):
         return term
     if isinstance(term, _Items):
-        return f"( {' '.join(term.items)} )"
+        return f"( {' '.join(_render(each, indent) for each in term.items)} )"
     inner = indent + "    "
     return f"[\n{inner}{_pairs(term.pairs, inner)}\n{indent}]"
 
@@ -320,7 +363,8 @@ def _render(term: _Term, indent: str) -> str:
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def _text(value: str) -> str:
+def turtle_text(value: str) -> str:
+    """A literal in Turtle."""
     return '"' + "".join(_ESCAPES.get(char) or _visible(char) for char in value) + '"'
 
 
@@ -329,7 +373,8 @@ def _visible(char: str) -> str:
     return char if char.isprintable() else f"\\U{ord(char):08X}"
 
 
-def _iri(value: str) -> str:
+def turtle_iri(value: str) -> str:
+    """An IRI in Turtle."""
     refused = set('<>"{}|^`\\')
     safe = (
         f"\\U{ord(char):08X}" if char in refused or ord(char) <= 0x20 else char for char in value

@@ -230,7 +230,7 @@ def _properties(types: Iterable[TypeDescriptor]) -> Iterator[tuple[str, Document
 
 
 def _described(title: str, descriptor: TypeDescriptor) -> Document:
-    return {"title": title, "description": descriptor.description or title}
+    return {"title": title, "description": descriptor.meaning or title}
 
 
 def _reading(href: str, media_type: str) -> Document:

@@ -58,6 +58,32 @@ OFFSET: Final = PredicateDescriptor(
 )
 """The control arguments. A list of tools repeats them, so their descriptions are short; the
 instructions of the server explain them once."""
+DRY_RUN: Final = PredicateDescriptor(
+    name="dry_run",
+    type=ValueType("Bool", nullable=True),
+    description="Only report what would happen.",
+)
+PROPOSE: Final = PredicateDescriptor(
+    name="propose",
+    type=ValueType("Bool", nullable=True),
+    description="Make the change on a branch of its own, to be reviewed.",
+)
+EXPECTED_HEAD: Final = PredicateDescriptor(
+    name="expected_head",
+    type=ValueType("String", nullable=True),
+    max_length=100,
+    description="Refuse unless the branch is there.",
+)
+IDEMPOTENCY_KEY: Final = PredicateDescriptor(
+    name="idempotency_key",
+    type=ValueType("String", nullable=True),
+    min_length=1,
+    max_length=200,
+    description="A retry with it returns the first outcome.",
+)
+WRITE_CONTROLS: Final = (DRY_RUN, PROPOSE, EXPECTED_HEAD, IDEMPOTENCY_KEY)
+"""Every tool that changes data takes these. A list of tools does not repeat them, unless the
+settings ask for proposals: the instructions of the server name them once."""
 
 
 def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
@@ -77,6 +103,7 @@ def project_capability(capability: Capability, declared: TypeLookup) -> Tool:
         ),
         meta=capability.meta,
         action="InvokeCapability" if capability.meta is None else None,
+        controls=project_controls(write_controls_of(capability)),
     )
 
 
@@ -117,6 +144,21 @@ def controls_of(capability: Capability) -> tuple[PredicateDescriptor, ...]:
         return ()
     # A call that changes something is not repeated for a longer answer.
     return (BRANCH, MAX_CHARS) if capability.descriptor.reads_only else (BRANCH,)
+
+
+def write_controls_of(source: Capability | StoredQuery) -> tuple[PredicateDescriptor, ...]:
+    """The control arguments that are accepted beside those of the schema."""
+    if isinstance(source, StoredQuery):
+        return WRITE_CONTROLS if source.mutation else ()
+    changes = source.meta is None and not source.descriptor.reads_only
+    return WRITE_CONTROLS if changes else ()
+
+
+def project_controls(fields: tuple[PredicateDescriptor, ...]) -> Document:
+    """The schemas of control arguments, by name."""
+    found = project_fields(fields)["properties"]
+    assert isinstance(found, dict)  # noqa: S101 - it is made so
+    return found
 
 
 def spell_title(name: str) -> str:
@@ -195,6 +237,7 @@ def project_query(query: StoredQuery, declared: TypeLookup, output: Mapping[str,
             idempotent=not query.mutation,
         ),
         action="InvokeQuery",
+        controls=project_controls(write_controls_of(query)),
     )
 
 

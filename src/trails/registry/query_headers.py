@@ -252,8 +252,9 @@ def _read_param(
                 Problem("min_count and nullable contradict each other; drop one", entry.line, key)
             )
         required = None
+    refers = value_type.scalar.kind == REF
     predicate = Predicate(
-        default=UNSET if default is None else default,
+        default=UNSET if default is None or refers else default,
         required=required,
         description=_text(key, entries, "description"),
         **constraints,  # type: ignore[arg-type]
@@ -262,11 +263,34 @@ def _read_param(
         value_type, nullable=not required and value_type.kind != LIST
     )
     try:
-        return describe("params", name, value_type, predicate, stored=False)
+        described = describe("params", name, value_type, predicate, stored=False)
+        if default is None or not refers:
+            return described
+        named = _read_references(key, entries["default"], described)
+        return msgspec.structs.replace(described, default=named)
     except (TypeError, ValueError):  # a limit of a type that can't be compared or hashed
         raise ProblemsError(
             Problem("its limits are not values of its type; correct them", entry.line, key)
         ) from None
+
+
+def _read_references(key: str, entry: HeaderEntry, param: PredicateDescriptor) -> object:
+    """A default that names nodes, as texts; which nodes they mean depends on the call."""
+    given, many = entry.plain, param.many
+    if isinstance(given, list) is not many:
+        what = "a list of references" if many else "one reference"
+        raise ProblemsError(Problem(f"its default must be {what}", entry.line, key))
+    several = given if isinstance(given, list) else [given]
+    for each in several:
+        if isinstance(each, bool) or not isinstance(each, str | int):
+            message = "its default must be a reference: 'Type/id', an IRI or a key, in quotes"
+            raise ProblemsError(Problem(message, entry.line, key))
+    texts = tuple(map(str, several))
+    low, high = param.min_count, param.max_count
+    if many and not low <= len(texts) <= (len(texts) if high is None else high):
+        message = f"its default has {len(texts)} values, which min_count and max_count refuse"
+        raise ProblemsError(Problem(message, entry.line, key))
+    return texts if many else texts[0]
 
 
 def _read_type(

@@ -14,7 +14,6 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import TypeVar, cast
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -64,6 +63,8 @@ class Registry:
         )
         self.queries: Mapping[str, StoredQuery] = _sorted_by(lambda each: each.name, queries)
         self.rules: Mapping[str, PolicyRule] = _sorted_by(lambda each: each.name, rules)
+        self.memo: dict[Hashable, object] = {}
+        """What others have computed from it, which is gone when it is: see ``remember``."""
 
     @property
     def types(self) -> Mapping[str, TypeDescriptor]:
@@ -148,6 +149,7 @@ def check_registry(registry: Registry) -> None:
     """Raise RegistryError with all conflicts, if there are any."""
     problems = [
         *_dangling_types(registry),
+        *_abstract_inputs(registry),
         *_colliding_names(registry),
         *_dangling_rules(registry),
     ]
@@ -182,6 +184,30 @@ def _dangling_types(registry: Registry) -> Iterable[str]:
     for query in registry.queries.values():
         for param in query.params:
             yield from _dangling_value(f"{query.name}: {param.name}", param.type, known, shapes)
+
+
+def _abstract_inputs(registry: Registry) -> Iterable[str]:
+    """Parameters for which no call could give a value: new instances of an abstract type."""
+    for capability in (*registry.capabilities.values(), *registry.metas.values()):
+        given = capability.descriptor
+        pending = [(field.name, field.type.scalar) for field in given.input_shape]
+        seen: set[str] = set()
+        while pending:
+            name, scalar = pending.pop()
+            target = scalar.target or ""
+            if scalar.kind != OBJECT or target in seen:
+                continue
+            seen.add(target)
+            found = registry.types.get(target)
+            if found is not None and found.abstract:
+                concrete = registry.schema.concrete(target)
+                yield (
+                    f"{given.id}: {name} is a new {target}, which is abstract; use Ref[{target}] "
+                    f"for an existing one, or {' or '.join(concrete) or 'a type that extends it'}"
+                )
+            elif target in registry.shapes:
+                shape = registry.shapes[target]
+                pending += [(f"{name}.{each.name}", each.type.scalar) for each in shape.fields]
 
 
 def _dangling_rules(registry: Registry) -> Iterable[str]:
@@ -289,6 +315,8 @@ class Declared(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     schema: Schema
     shapes: Mapping[str, ShapeDescriptor]
+    memo: dict[Hashable, object] = msgspec.field(default_factory=dict)
+    """What others have computed from it."""
 
     def knows(self, called: Capability | StoredQuery) -> bool:
         """Whether all types that a capability or query uses are visible."""
@@ -307,14 +335,24 @@ def _exists(value_type: ValueType, known: AbstractSet[str]) -> bool:
     return scalar.kind not in {REF, OBJECT} or scalar.target in known
 
 
-_seen: WeakKeyDictionary[Registry, LRUCache[object, Declared]] = WeakKeyDictionary()
+def remember(owner: Registry | Declared, key: Hashable, make: Callable[[], T]) -> T:
+    """What was computed from declarations, once; it may refer to them, and is gone with them.
+
+    In a weak dictionary such a value would keep its key alive for ever.
+    """
+    found = owner.memo.get(key)
+    if found is None:
+        found = owner.memo.setdefault(key, make())
+    return cast(T, found)
+
+
+def _make_views() -> LRUCache[object, Declared]:
+    return LRUCache(_SIGHTS)
 
 
 def visible_declarations(registry: Registry, visibility: Visibility) -> Declared:
     """The declarations of a registry without what is hidden."""
-    kept = _seen.get(registry)
-    if kept is None:
-        kept = _seen.setdefault(registry, LRUCache(_SIGHTS))
+    kept = remember(registry, _make_views, _make_views)
     return kept.get(visibility.key, lambda: _see(registry, visibility))
 
 
@@ -349,8 +387,48 @@ def _restrict(
     return msgspec.structs.replace(shape, fields=tuple(filter(is_left, shape.fields)))
 
 
-H = TypeVar("H", bound=Hashable)
 Listener = Callable[[Registry], None]
+
+
+class Declarations(msgspec.Struct, frozen=True):
+    """Declarations that can be registered."""
+
+    types: tuple[type, ...] = ()
+    shapes: tuple[type, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    rules: tuple[PolicyRule, ...] = ()
+    queries: tuple[StoredQuery, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any declaration."""
+        return any(getattr(self, name) for name in self.__struct_fields__)
+
+    def __add__(self, more: Declarations) -> Declarations:
+        """Both; the same object twice counts once."""
+        return Declarations(
+            *(
+                (*mine, *_unseen(theirs, mine))
+                for mine, theirs in zip(
+                    msgspec.structs.astuple(self), msgspec.structs.astuple(more), strict=True
+                )
+            )
+        )
+
+    def __sub__(self, less: Declarations) -> Declarations:
+        """Without the objects of the other."""
+        return Declarations(
+            *(
+                tuple(_unseen(mine, theirs))
+                for mine, theirs in zip(
+                    msgspec.structs.astuple(self), msgspec.structs.astuple(less), strict=True
+                )
+            )
+        )
+
+
+def accept_any(registry: Registry) -> None:
+    """Accept every registry."""
+    del registry
 
 
 class RegistryCell:
@@ -364,6 +442,7 @@ class RegistryCell:
         self.current = Registry(capabilities=own)
         """The snapshot to pin for the length of a request."""
         self._own = frozenset((*self.current.capabilities, *self.current.metas))
+        self._project = Declarations()
         self._listeners: list[Listener] = []
         self._seen: dict[tuple[str, str], str] = {}
 
@@ -393,31 +472,67 @@ class RegistryCell:
         A capability replaces an earlier version of itself. The same id and version with
         other content is refused, and so is an id in both registries.
         """
+        added = Declarations(
+            tuple(types), tuple(shapes), tuple(capabilities), tuple(rules), tuple(queries)
+        )
+        return self.add(added)
+
+    def add(self, added: Declarations) -> Registry:
+        """Register some declarations, likewise."""
         with self._lock:
             old = self.current
-            added = tuple(capabilities)
-            replaced = self._check_versions(old, added)
-            kept = (*old.capabilities.values(), *old.metas.values())
-            new = Registry(
-                version=old.version + 1,
-                types=(*old.classes.values(), *_unseen(types, old.classes.values())),
-                shapes=(
-                    *old.shape_classes.values(),
-                    *_unseen(shapes, old.shape_classes.values()),
-                ),
-                capabilities=(*(each for each in kept if each.id not in replaced), *added),
-                queries=(*old.queries.values(), *queries),
-                rules=(*old.rules.values(), *_unseen(rules, old.rules.values())),
-            )
-            check_registry(new)
-            for each in added:
-                self._seen[each.id, each.descriptor.version] = digest_of(each.descriptor)
-            self.current = new
-            for listener in tuple(self._listeners):
-                listener(new)
+            replaced = self._check_versions(old, added.capabilities)
+            self._check_functions(old, added.capabilities)
+            kept = declarations_of(old)
+            earlier = tuple(each for each in kept.capabilities if each.id in replaced)
+            new = self._make(old, kept - Declarations(capabilities=earlier) + added)
+            self._swap(new, added)
         return new
 
+    def replace(
+        self, project: Declarations, accept: Callable[[Registry], None] = accept_any
+    ) -> Registry:
+        """Exchange all that the project declares; built-ins, and what was registered, stay.
+
+        ``accept`` gets the checked registry before it is used, and may raise; then nothing
+        changes. It may take long: other requests and listeners don't wait for it.
+        """
+        while True:
+            with self._lock:
+                old = self.current
+                kept = declarations_of(old) - self._project
+                self._check_versions(Registry(capabilities=kept.capabilities), project.capabilities)
+                new = self._make(old, kept + project)
+            accept(new)
+            with self._lock:
+                if self.current is old:
+                    self._project = project
+                    self._swap(new, project)
+                    return new
+
+    def _make(self, old: Registry, wanted: Declarations) -> Registry:
+        new = Registry(
+            version=old.version + 1,
+            types=wanted.types,
+            shapes=wanted.shapes,
+            capabilities=wanted.capabilities,
+            queries=wanted.queries,
+            rules=wanted.rules,
+        )
+        check_registry(new)
+        return new
+
+    def _swap(self, new: Registry, added: Declarations) -> None:
+        for each in added.capabilities:
+            # A derived version can have no other content, so it need not be remembered.
+            if not each.descriptor.is_derived:
+                self._seen[each.id, each.descriptor.version] = digest_of(each.descriptor)
+        self.current = new
+        for listener in tuple(self._listeners):
+            listener(new)
+
     def _check_versions(self, old: Registry, added: tuple[Capability, ...]) -> set[str]:
+        """Check ids and versions; the ids of capabilities that replace earlier versions."""
         replaced: set[str] = set()
         ids: dict[str, Capability] = {}
         for each in added:
@@ -441,32 +556,39 @@ class RegistryCell:
                     "give the changed capability a new version"
                 )
             if known is not None:
-                if known.descriptor.version == version and known.handler is not each.handler:
-                    raise RegistryError(
-                        f"{each.id!r} version {version!r} is already registered with another "
-                        "function; rename one, or give it a new version"
-                    )
                 replaced.add(each.id)
         return replaced
 
+    def _check_functions(self, old: Registry, added: tuple[Capability, ...]) -> None:
+        """Refuse another function of the same version: two parts of a program use one id."""
+        for each in added:
+            known, version = old.capability(each.id), each.descriptor.version
+            if (
+                known is not None
+                and known.descriptor.version == version
+                and known.handler is not each.handler
+            ):
+                raise RegistryError(
+                    f"{each.id!r} version {version!r} is already registered with another "
+                    "function; rename one, or give it a new version"
+                )
 
-def _unseen(items: Iterable[H], known: Iterable[H]) -> list[H]:
+
+def declarations_of(registry: Registry) -> Declarations:
+    """Everything that a registry was made of."""
+    return Declarations(
+        tuple(registry.classes.values()),
+        tuple(registry.shape_classes.values()),
+        (*registry.capabilities.values(), *registry.metas.values()),
+        tuple(registry.rules.values()),
+        tuple(registry.queries.values()),
+    )
+
+
+def _unseen(items: Iterable[T], known: Iterable[T]) -> list[T]:
     """Registering the same object again has no effect."""
-    have = set(known)
-    return [each for each in items if each not in have]
-
-
-class Declarations(msgspec.Struct, frozen=True):
-    """Declarations that can be registered."""
-
-    types: tuple[type, ...]
-    shapes: tuple[type, ...]
-    capabilities: tuple[Capability, ...]
-    rules: tuple[PolicyRule, ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether there is any declaration."""
-        return bool(self.types or self.shapes or self.capabilities or self.rules)
+    have = {id(each) for each in known}
+    return [each for each in items if id(each) not in have]
 
 
 def collect(objects: Iterable[object]) -> Declarations:

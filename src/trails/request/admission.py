@@ -10,7 +10,7 @@ Thread-safe without a lock: running calls are items of a list, and appending is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar, Token
 from sys import maxsize
 from time import monotonic
@@ -18,15 +18,18 @@ from typing import Final, Literal, Protocol, Self, TypeVar
 
 import msgspec
 
+from trails.authoring.plugins import PluginResource
 from trails.engine.evidence.exports import ExportLimits
 from trails.engine.graph.activities import CallRecord
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
+from trails.model.changes.proposals import WriteModes
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
 from trails.model.results import DEFAULT_CHARS, Failure
 from trails.model.upkeep import Report
 from trails.request.answers import failure_of
+from trails.request.workspace import PolicyAnswers, WebhookSubject, Workspace
 
 T = TypeVar("T")
 _SOON: Final = 1
@@ -257,6 +260,8 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     project: str = "app"
     version: str = "0"
     env: Literal["development", "production"] = "development"
+    writes: WriteModes = WriteModes()
+    """Which callers over MCP propose what they write."""
     stored_query_mode: Literal["auto", "per_query", "meta"] = "auto"
     stored_query_threshold: int = 24
     max_chars: int = DEFAULT_CHARS
@@ -267,5 +272,12 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     exports: ExportLimits = ExportLimits()
     doctor: Callable[[], Report] | None = None
     """Examines the graph and its folder; None: only the graph is examined."""
+    resources: Mapping[str, PluginResource] = {}
+    """Documents of plugins, as ``<plugin>/<path>``."""
+    workspace: Workspace | None = None
+    """The files of the graph's project; None for a graph in memory."""
+    policies: PolicyAnswers | None = None
+    """The files of its policies; None for a graph in memory."""
+    webhooks: tuple[WebhookSubject, ...] = ()
     trace: CallTracer | None = None
     """Does the work of calls inside of spans, if the settings name a collector."""

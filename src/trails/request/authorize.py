@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, cast
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -28,16 +27,22 @@ from trails.engine.visibility.refs import RefResolver, reader
 from trails.model.actors import OPERATOR, Actor
 from trails.model.caches import BoundedCache, LRUCache
 from trails.model.capabilities import Action, Scope, StoredQuery, Tool
+from trails.model.changes.proposals import own_prefix
 from trails.model.decisions import ALLOW_ALL, SERVER, Judge, Resource
+from trails.model.names import INTERNAL_BRANCH
 from trails.model.results import Failure
 from trails.model.types import Schema
 from trails.model.visibility import Visibility
 from trails.projections.tools import project_capability, project_query, with_params
-from trails.registry.registry import Declared, Registry, visible_declarations
+from trails.registry.registry import Declared, Registry, remember, visible_declarations
 from trails.request.entries import OPEN_GATE, Entry, Gate, Need, Rights, of_graph
 
 _VISIBILITIES: Final = 256
 """Visibilities that are cached for an actor: of branches, and of schemas of the past."""
+
+
+_WRITING: Final = frozenset({"Change", "InvokeCapability", "InvokeQuery"})
+"""Actions that a proposal needs on its own branch alone."""
 
 
 class Branches:
@@ -53,7 +58,9 @@ class Branches:
         """The version and the names of all branches; the version changes also with their types."""
         branches_version, seen = self._graph.log.branches_version, self._seen
         if seen[0] != branches_version:
-            seen = self._seen = branches_version, frozenset({MAIN, *self._graph.log.branches()})
+            names = {MAIN, *self._graph.log.branches()}
+            open_names = frozenset(n for n in names if not n.startswith(INTERNAL_BRANCH))
+            seen = self._seen = branches_version, open_names
         return seen
 
     def schema_of(self, branch: str) -> Schema | None:
@@ -119,6 +126,8 @@ class ActorAccess:
 
     def may(self, action: Action, branch: str, target: str = "") -> bool:
         """Whether an action on the graph is allowed on a branch."""
+        if branch.startswith(INTERNAL_BRANCH):
+            return False
         return self._judge.allows(self.actor, action, self._resource, branch, target)
 
     def visibility(self, schema: Schema, branches: Iterable[str]) -> Visibility:
@@ -184,6 +193,8 @@ class ActorAccess:
     def _passes(self, gate: Gate, branches: frozenset[str]) -> bool:
         if gate.branch is not None:
             return self._passes_on(gate, gate.branch)
+        if any(each.action in _WRITING for each in gate.needs):
+            branches |= self._proposed()
         if gate.invokes:
             branches = self._usable(branches)
         if not all(self._somewhere(each, branches) for each in gate.needs):
@@ -194,6 +205,11 @@ class ActorAccess:
             return False
         everywhere = not gate.whole and not gate.text
         return everywhere or any(self._passes_on(gate, each) for each in self._differing(branches))
+
+    def _proposed(self) -> frozenset[str]:
+        """The name of a proposal that the actor could make, if it may make one."""
+        name = f"{own_prefix(self.actor.name)}new"
+        return frozenset({name}) if self.may("BranchCreate", MAIN, name) else frozenset()
 
     def _usable(self, branches: frozenset[str]) -> frozenset[str]:
         """Main, and the branches that the actor may use: a list must not reveal the others."""
@@ -284,7 +300,8 @@ class ActorAccess:
         return self._judge.allows(self.actor, need.action, need.resource, branch)
 
 
-_kept: Final[WeakKeyDictionary[Declared, dict[Entry, Entry | None]]] = WeakKeyDictionary()
+def _make_entries() -> dict[Entry, Entry | None]:
+    return {}
 
 
 def see_entry(entry: Entry, registry: Registry, declared: Registry | Declared) -> Entry | None:
@@ -294,7 +311,7 @@ def see_entry(entry: Entry, registry: Registry, declared: Registry | Declared) -
     """
     if entry.source is None or not isinstance(declared, Declared):
         return entry
-    made = _kept.setdefault(declared, {})
+    made = remember(declared, _make_entries, _make_entries)
     if entry not in made:
         made[entry] = _see(entry, registry, declared)
     return made[entry]

@@ -8,7 +8,7 @@ the cost of a call does not depend on the number of tools.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -40,15 +40,16 @@ from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
     ProjectedTools,
     controls_of,
+    project_controls,
     project_query,
     query_controls,
     with_params,
+    write_controls_of,
 )
 from trails.registry.registry import Registry
 from trails.request.admission import KernelOptions
 from trails.request.answers import shape_object, shape_of
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
-from trails.request.builtins import BUILTINS, BY_NAME
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
 from trails.request.builtins.queries import exposed, run_stored
 from trails.request.entries import (
@@ -61,6 +62,7 @@ from trails.request.entries import (
     of_queries,
     of_query,
 )
+from trails.request.operations import BUILTINS, BY_NAME
 
 ANY_OBJECT: Final = {"type": "object"}
 """The schema of results whose members are documented, and not repeated in each list of tools."""
@@ -83,6 +85,7 @@ class Catalog:
         """``earlier``: the catalog of the registry before, which may have made the same tools."""
         self.registry = registry
         self._authority = authority
+        self._writes = options.writes
         known = None if earlier is None else earlier.projected
         self.projected: ProjectedTools = ProjectedTools(registry, known)
         maker = _Maker(registry, service, options, self.projected)
@@ -125,7 +128,7 @@ class Catalog:
     def tools(self, actor: Actor) -> ToolList:
         """The tools that an actor may use, in name order."""
         rights = self._authority.rights(actor)
-        key = rights, actor.scopes
+        key = rights, actor.scopes, self._writes.of(actor)
         return self._lists.get(key, rights.branches_version, lambda: self._list(actor, rights))
 
     def _list(self, actor: Actor, rights: Rights) -> ToolList:
@@ -135,6 +138,8 @@ class Catalog:
             for entry in every
             if entry is not None and refuse_scope(actor, entry.tool) is None
         ]
+        if self._writes.of(actor) == "propose":
+            shown = [_with_controls(entry) for entry in shown]
         deprecated = _deprecated(shown)
         version = digest_of([[self._digest(entry) for entry in shown], deprecated])
         tools = tuple(
@@ -143,13 +148,21 @@ class Catalog:
             else entry.tool
             for entry in shown
         )
-        digest = self._seen_digest(actor, rights, shown, version)
+        digest = self._seen_digest(actor, rights, shown, deprecated)
         return ToolList(version, tools, deprecated, digest)
 
     def _seen_digest(
-        self, actor: Actor, rights: Rights, shown: Sequence[Entry], version: str
+        self,
+        actor: Actor,
+        rights: Rights,
+        shown: Sequence[Entry],
+        deprecated: Mapping[str, Deprecation],
     ) -> str:
-        """The digest of all that an actor sees of the registry, and of nothing that it does not."""
+        """The digest of all that an actor sees of the registry, and of nothing that it does not.
+
+        Built-in operations on the application are not declared, so callers with and without
+        the scope for them can compare what they have.
+        """
         reads = refuse_reading(actor) is None and (
             rights.unrestricted or rights.passes(rights.gate("Read"))
         )
@@ -157,7 +170,13 @@ class Catalog:
         descriptors = [
             entry.source.descriptor for entry in shown if isinstance(entry.source, Capability)
         ]
-        return digest_of([version, descriptors, declared.schema.digest if reads else None])[:16]
+        tools = [
+            self._digest(entry)
+            for entry in shown
+            if entry.source is not None or entry.tool.meta is None
+        ]
+        schema = declared.schema.digest if reads else None
+        return digest_of([tools, deprecated, descriptors, schema])[:16]
 
     def _digest(self, entry: Entry) -> str:
         """The digest of a tool as it is shown, which goes into the version of a list."""
@@ -165,6 +184,14 @@ class Catalog:
         if found is None:
             found = self._digests[entry] = digest_of(entry.tool)
         return found
+
+
+def _with_controls(entry: Entry) -> Entry:
+    """An entry whose tool lists the arguments for writes."""
+    if "propose" not in entry.tool.controls:
+        return entry
+    tool = msgspec.structs.replace(entry.tool, lists_controls=True)
+    return msgspec.structs.replace(entry, tool=tool)
 
 
 def _deprecated(shown: Sequence[Entry]) -> dict[str, Deprecation]:
@@ -205,7 +232,8 @@ class _Maker:
         registry = self._registry
         graph = self._context.service.graph.name
         for each in BUILTINS:
-            yield builtin_entry(each, self._context, builtin_gate(each, graph))
+            if not each.is_hidden(self._context.options.env):
+                yield builtin_entry(each, self._context, builtin_gate(each, graph))
         yield from map(self._capability, registry.capabilities.values())
         for meta in registry.metas.values():
             if meta.meta is not None and not self._is_hidden(meta.meta.scope):
@@ -226,7 +254,7 @@ class _Maker:
             tool=self._projected.of(capability),
             kind=activity_kind(capability),
             arguments=self._checks.of_capability(capability),
-            controls=_controls(controls_of(capability)),
+            controls=_controls((*controls_of(capability), *write_controls_of(capability))),
             declared=self._registry,
             place="thread" if waits else "loop",
             handler=capability.handler,
@@ -241,10 +269,11 @@ class _Maker:
             tool=project_query(query, self._registry, ANY_OBJECT),
             kind=activity_kind(query),
             arguments=self._checks.of_query(query),
-            controls=_controls(query_controls(query)),
+            controls=_controls((*query_controls(query), *write_controls_of(query))),
             declared=with_params(query, self._registry),
             place="thread",
             handler=partial(run_stored, self._context, query),
+            handler_on=lambda service: partial(run_stored, self._context.on(service), query),
             gate=of_query(query),
             shape=shape_object(self._names),
             source=query,
@@ -268,14 +297,17 @@ def builtin_entry(builtin: Builtin, tool: ToolContext, gate: Gate) -> Entry:
             input_schema=builtin.input_schema(),
             output_schema=ANY_OBJECT,
             hints=builtin.hints,
+            meta=builtin.meta,
             action=builtin.action,
+            controls=project_controls(builtin.unlisted),
         ),
         kind=builtin.kind,
         arguments=Arguments(builtin.name, builtin.fields, shapes.special()),
-        controls=_controls(builtin.controls),
+        controls=_controls((*builtin.controls, *builtin.unlisted)),
         declared=shapes,
         place=builtin.place,
         handler=partial(builtin.run, tool),
+        handler_on=lambda service: partial(builtin.run, tool.on(service)),
         gate=gate,
         shape=shape_object(tool.service.graph.names),
     )

@@ -22,11 +22,13 @@ from trails.engine.session.arguments import check_rules, checks_of
 from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.results import conformer, describe_cost, plain
 from trails.engine.session.service import GraphService
+from trails.engine.write.write import OutdatedError
 from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
 from trails.model.capabilities import Capability
 from trails.model.operations.pages import Call
 from trails.model.results import LEAST_CHARS, MOST_CHARS, Failure, Outcome, Success
-from trails.request.answers import failure_of, invalid, near_name
+from trails.request.answers import Shape, failure_of, invalid, near_name, shape_object
+from trails.request.drafted import ATTEMPTS, DraftedCall, WriteControls, busy, write_controls
 from trails.request.entries import OPEN_GATE, Request, activity_kind
 from trails.request.fitting import Page, fit, fit_failure
 from trails.request.repair import repair_request
@@ -46,6 +48,12 @@ class Dispatch:
     async def run(self, request: Request) -> Outcome:
         """The outcome of a request; raises nothing except for cancellation."""
         call, entry = request.call, request.entry
+        try:
+            controls = write_controls(request)
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return self._fail(request, error)
+        if controls is not None:
+            return await self._run_drafted(request, controls)
         if entry.place != "loop":
             if entry.place == "inline" and self._is_near(request):
                 return self._call(request)
@@ -72,6 +80,68 @@ class Dispatch:
                 # Corrected arguments are checked against the rules too, before they are suggested.
                 return await self._in_thread(call, self._fail, request, error)
             return self._fail(request, error)
+
+    async def _run_drafted(self, request: Request, controls: WriteControls) -> Outcome:
+        """Make a call on a draft of the graph."""
+        call = request.call
+        for _ in range(ATTEMPTS):
+            drafted = DraftedCall(self._service, request, controls)
+            try:
+                if request.entry.place != "loop":
+                    return await self._in_thread(call, self._call_drafted, request, drafted)
+                _read_controls(request)
+                if await self._in_thread(call, drafted.open) is None:
+                    return self._replay(request, drafted)
+                prepared = await self._in_thread(call, self._prepare_drafted, request, drafted)
+                result = await cast(Awaitable[object], drafted.handler(request.ctx, **prepared))
+                return await self._in_thread(call, self._finish_drafted, request, drafted, result)
+            except OutdatedError:
+                call.generated.clear()
+            except asyncio.CancelledError:
+                call.abandoned = True
+                self._activities.end(call, "cancelled")
+                raise
+            except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+                return await self._in_thread(call, self._fail, request, error)
+            finally:
+                if request.entry.place == "loop":
+                    # A step may still run in a thread, if the caller has gone away.
+                    await asyncio.shield(asyncio.to_thread(drafted.close))
+        return self._fail(request, busy(str(request.arguments.get("branch") or MAIN)))
+
+    def _call_drafted(self, request: Request, drafted: DraftedCall) -> Outcome:
+        """Run a plain handler in this thread, on a draft."""
+        try:
+            _read_controls(request)
+            if drafted.open() is None:
+                return self._replay(request, drafted)
+            prepared = self._prepare_drafted(request, drafted)
+            result = run_handler(drafted.handler, cast(GraphContext, request.ctx), prepared)
+            return self._finish_drafted(request, drafted, result)
+        except OutdatedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a failure here
+            return self._fail(request, error)
+        finally:
+            drafted.close()
+
+    def _prepare_drafted(self, request: Request, drafted: DraftedCall) -> dict[str, object]:
+        return drafted.arguments(self._prepare(request, cast(GraphContext, request.ctx)))
+
+    def _finish_drafted(self, request: Request, drafted: DraftedCall, result: object) -> Outcome:
+        ctx = cast(GraphContext, request.ctx)
+        body = request.entry.shape(result, ctx.shown)
+        answer = drafted.finish(result, body)
+        shape = request.entry.shape if answer is result else shape_object(ctx.names)
+        return self._succeed(request, answer, shape)
+
+    def _replay(self, request: Request, drafted: DraftedCall) -> Outcome:
+        """Answer as the first call with the same key was answered."""
+        body = cast(bytes, drafted.replayed)
+        if request.max_chars is not None:
+            body = fit(None, body, request.max_chars, _again(request, len(body)))
+        self._end(request, "ok", "replayed")
+        return Success(body, request.commit)
 
     def _call(self, request: Request) -> Outcome:
         """Run a plain handler in this thread."""
@@ -140,12 +210,13 @@ class Dispatch:
             check_rules(ctx, judged, prepared)
         return prepared
 
-    def _succeed(self, request: Request, result: object) -> Outcome:
+    def _succeed(self, request: Request, result: object, shape: Shape | None = None) -> Outcome:
         entry, call, ctx = request.entry, request.call, request.ctx
         if isinstance(result, Page):
             call_ = Call(entry.tool.name, request.arguments)
             result = replace(result, call=call_, start=request.offset)
-        body, largest = entry.shape(result, None if ctx is None else ctx.shown), entry.largest
+        shape = shape or entry.shape
+        body, largest = shape(result, None if ctx is None else ctx.shown), entry.largest
         source = entry.source
         if isinstance(source, Capability):
             call.note = describe_cost(source, call, body)

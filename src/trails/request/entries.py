@@ -14,6 +14,7 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.session.arguments import Arguments
 from trails.engine.session.context import GraphContext
+from trails.engine.session.service import GraphService
 from trails.engine.visibility.access import Access
 from trails.model.capabilities import Action, Capability, StoredQuery, Tool
 from trails.model.decisions import Resource
@@ -114,7 +115,7 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """The kind of its activities."""
     arguments: Arguments
     controls: Arguments
-    """``branch``, ``snapshot``, ``offset`` and ``max_chars``, if it takes them."""
+    """The control arguments that it takes, also those that its schema does not repeat."""
     declared: TypeLookup
     """The declarations of objects in its arguments."""
     place: Place
@@ -130,6 +131,8 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     """What it was made from; None for a built-in."""
     judged: Capability | None = None
     """The capability, if it has policy rules about arguments."""
+    handler_on: Callable[[GraphService], Callable[..., object]] | None = None
+    """Makes the handler for a draft of the graph; None if the context alone says what to use."""
 
 
 def activity_kind(source: Capability | StoredQuery) -> str:
@@ -174,6 +177,11 @@ class Rights(Access, Protocol):
         ...
 
 
+Proposes = Literal["if_asked", "unless_permitted", "always"]
+"""When a write to main becomes a proposal: if the call asks for it, unless the call asks for a
+direct write (which policies permit), or always."""
+
+
 class Request:
     """One call of an entry, with the registry from its start."""
 
@@ -186,6 +194,7 @@ class Request:
         "max_chars",
         "offset",
         "prepared",
+        "proposes",
         "registry",
         "rights",
     )
@@ -198,6 +207,7 @@ class Request:
         arguments: Mapping[str, object],
         rights: Rights,
         max_chars: int | None = None,
+        proposes: Proposes = "if_asked",
     ) -> None:
         self.registry = registry
         self.entry = entry
@@ -215,3 +225,5 @@ class Request:
         """How many items of the result are skipped."""
         self.prepared = False
         """Whether its arguments have passed their checks."""
+        self.proposes = proposes
+        """When a write becomes a proposal."""

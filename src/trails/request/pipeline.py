@@ -42,7 +42,7 @@ from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.changes import ChangeFeeds
 from trails.request.dispatch import Dispatch
-from trails.request.entries import Entry, Request
+from trails.request.entries import Entry, Proposes, Request
 from trails.request.resources.contents import READ
 from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, Reader
@@ -70,11 +70,16 @@ class Kernel:
         """The refusal while the graph is overloaded, or None; asked before a request is read."""
         self._threads = Threads(service.graph.name, self._admission)
         self._dispatch = Dispatch(service, self._threads)
-        self._reader = Reader(service, self._authority, self._threads, self._examine)
+        self._reader = Reader(
+            service, self._authority, self._threads, self._examine, options.resources
+        )
         self._watches = Watches(service, self._authority, options.budget.watches)
+        service.watched = self._watches.uris
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
-        self.transfers = Transfers(service, options, self._perform, self._admission, self._threads)
+        self.transfers = Transfers(
+            service, options, self._perform, self._unknown, self._admission, self._threads
+        )
         self.changes = ChangeFeeds(
             service, options, self._authority, self._perform, self._watches, self._threads
         )
@@ -148,20 +153,32 @@ class Kernel:
 
     async def execute(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool for a model: the answer is bounded. Never raises except for cancellation."""
-        return await self._find(actor, name, arguments, self._options.max_chars)
+        proposes = self._proposes(actor)
+        return await self._find(actor, name, arguments, self._options.max_chars, proposes)
 
     async def invoke(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """Call a tool for a program: the answer is whole, unless ``max_chars`` is given."""
         return await self._find(actor, name, arguments, None)
 
+    def _proposes(self, actor: Actor) -> Proposes:
+        """When a write of an actor over MCP is a proposal."""
+        if self._options.writes.of(actor) == "direct":
+            return "if_asked"
+        return "always" if self._authority.is_open else "unless_permitted"
+
     def _find(
-        self, actor: Actor, name: str, arguments: Mapping[str, object], max_chars: int | None
+        self,
+        actor: Actor,
+        name: str,
+        arguments: Mapping[str, object],
+        max_chars: int | None,
+        proposes: Proposes = "if_asked",
     ) -> Awaitable[Outcome]:
         catalog = self._pin()
         entry = catalog.find(name)
         if entry is None:
             return self._unknown(actor, name)
-        return self._perform(actor, entry, arguments, catalog.registry, name, max_chars)
+        return self._perform(actor, entry, arguments, catalog.registry, name, max_chars, proposes)
 
     async def _unknown(self, actor: Actor, name: str) -> Failure:
         return self._refused(_unknown_call(actor, name), unknown_tool(name))
@@ -174,6 +191,7 @@ class Kernel:
         registry: Registry | None = None,
         name: str = "",
         max_chars: int | None = None,
+        proposes: Proposes = "if_asked",
     ) -> Awaitable[Outcome]:
         """Call an entry: the rest of the path, after the name was resolved.
 
@@ -193,7 +211,7 @@ class Kernel:
             refuse_scope(actor, tool),
             call,
             self._dispatch.run,
-            Request(pinned, seen, call, arguments, rights, max_chars),
+            Request(pinned, seen, call, arguments, rights, max_chars, proposes),
         )
         return passed if self._trace is None else self._trace(self._name, call, passed)
 

@@ -29,7 +29,6 @@ from trails.model.results import Failure, Outcome
 from trails.model.values.blobs import ANY_TYPE, describe_blob
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.admission import Admission, AdmissionSlot, KernelOptions
-from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import (
     ADDER,
     READER,
@@ -52,6 +51,7 @@ from trails.request.builtins.sparql import SPARQL, Choose, SparqlReply
 from trails.request.builtins.writes import GRAPH_LOAD, load_file
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry, of_queries
+from trails.request.operations import OPERATIONS
 from trails.request.threads import Threads
 
 BINARY: Final = "application/octet-stream"
@@ -329,6 +329,8 @@ TRANSFERS: Final = (LOAD, EXPORT, CONTENT, BLOB_PUT, BLOB_CONTENT, SPARQL)
 
 Perform = Callable[[Actor, Entry, Mapping[str, object]], Awaitable[Outcome]]
 """The path of a request, after its entry was resolved."""
+Unknown = Callable[[Actor, str], Awaitable[Outcome]]
+"""Its end for a name that does not exist."""
 _LATER: Final = 10
 """Seconds after which a load may have ended."""
 _LARGEST: Final = 64 << 20
@@ -345,10 +347,12 @@ class Transfers:
         service: GraphService,
         options: KernelOptions,
         perform: Perform,
+        unknown: Unknown,
         admission: Admission,
         threads: Threads,
     ) -> None:
         self._service = service
+        self._unknown = unknown
         self._admission = admission
         self._threads = threads
         self._spooled: Counter[str] = Counter()
@@ -360,7 +364,7 @@ class Transfers:
                 builtin_entry(each, tool, builtin_gate(each, graph)), largest=_LARGEST
             )
             for each in OPERATIONS
-            if each.routes
+            if each.routes and not each.is_hidden(options.env)
         }
         self._load = builtin_entry(LOAD, tool, builtin_gate(LOAD, graph))
         self._export = builtin_entry(EXPORT, tool, builtin_gate(EXPORT, graph))
@@ -376,7 +380,9 @@ class Transfers:
 
     async def record(self, actor: Actor, name: str, arguments: Mapping[str, object]) -> Outcome:
         """The result of a built-in with a route, whole unless ``max_chars`` is given."""
-        entry = self._records[name]
+        entry = self._records.get(name)
+        if entry is None:
+            return await self._unknown(actor, name)
         if entry.tool.action == "InvokeQuery":
             gate = of_queries(self._service.registry.queries.values(), self._service.graph.name)
             entry = _replace(entry, gate=gate)
@@ -504,4 +510,9 @@ async def _held(
 
 def _given(entry: Entry, **more: object) -> Entry:
     """A copy of an entry for one request, whose handler gets more than arguments."""
-    return _replace(entry, handler=partial(entry.handler, **more))
+    makes = entry.handler_on
+
+    def handler_on(service: GraphService) -> Callable[..., object]:
+        return partial(entry.handler if makes is None else makes(service), **more)
+
+    return _replace(entry, handler=partial(entry.handler, **more), handler_on=handler_on)

@@ -156,6 +156,10 @@ class Watches:
         """How many watchers there are, and how many URIs they watch."""
         return len(self._watchers), self._count
 
+    def uris(self) -> Counter[str]:
+        """What is watched, by how many."""
+        return Counter(uri for watcher in tuple(self._watchers) for uri in watcher.uris)
+
     def refuse_watch(self, actor: Actor, uri: str) -> Failure | None:
         """Why an actor that may read can't watch a URI, or None."""
         found = self._resolve(actor, uri)
@@ -435,6 +439,11 @@ class Watcher:
         due = sorted(self._due)
         self._due.clear()
         return due
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        """What it watches."""
+        return tuple(self._targets)
 
     def target(self, uri: str) -> WatchTarget | None:
         """The target of a URI."""

@@ -22,7 +22,7 @@ from trails.sandbox.confine import confine
 from trails.sandbox.updates import DEFAULT_BASE, effect_of
 from trails.sandbox.wire import PIECE, Channel, Job, Outcome, WorkerReply, decode_job, encode
 from trails.views.long_strings import parse_file
-from trails.views.terms import load_statements, long_token, read_statements
+from trails.views.terms import load_statements, long_token, read_statements, stored_form
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PATIENCE: Final = 19
@@ -218,12 +218,12 @@ class Worker:
 def _apply(store: ox.Store, removed: bytes, added: bytes) -> None:
     """Apply one commit to the store."""
     if removed:
-        for quad in read_statements(removed, lenient=True):
+        for quad in read_statements(stored_form(removed), lenient=True):
             store.remove(quad)
     if len(added) > _BULK:
         load_statements(store, added)
     elif added:
-        store.extend(ox.parse(added, ox.RdfFormat.N_QUADS, lenient=True))
+        store.extend(ox.parse(stored_form(added), ox.RdfFormat.N_QUADS, lenient=True))
 
 
 class CutError(Exception):

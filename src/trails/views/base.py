@@ -184,6 +184,19 @@ class ReadWriteLock:
                 self._changed.notify_all()
 
     @contextmanager
+    def held(self) -> Iterator[None]:
+        """Read, for as long as a call takes: it may end in another thread than it began in."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._replacer is None and not self._waiting)
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= 1
+                self._changed.notify_all()
+
+    @contextmanager
     def exclusive(self) -> Iterator[None]:
         """Replace: no one reads meanwhile. Not to be entered by a thread that reads."""
         if self._replacer == threading.get_ident():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import IO, Final
+from typing import IO, Final, cast
 
 import pyoxigraph as ox
 
@@ -19,17 +19,27 @@ from trails.model.iris import RDF_TYPE, XSD, Names
 from trails.model.kinds import Kind
 from trails.model.nodes import MAX_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
+from trails.model.values.lang_texts import LangText
+from trails.views.lists import PACKED, expand, pack, unpack
 
 _BLOCK: Final = 1 << 20
 _LONGEST: Final = 16 << 20
 """Bytes of a token, and so of a line, that the parser always takes are fewer than these."""
-_line = re.compile(rb'<([^>]*)> <([^>]*)> "(.*)"(?:\^\^<([^>]*)>)? \.', re.DOTALL).fullmatch
+_line = re.compile(
+    rb'<([^>]*)> <([^>]*)> "(.*)"(?:\^\^<([^>]*)>|@([a-z0-9-]+))? \.', re.DOTALL
+).fullmatch
 _escapes = re.compile(rb"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _SHORT: Final = {b"t": b"\t", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"f": b"\f"}
 
 
+def stored_form(text: bytes) -> bytes:
+    """Statements of the log as a store has them: every ordered list as an ``rdf:List``."""
+    return expand(text, read_statements)
+
+
 def load_statements(store: ox.Store, text: bytes) -> None:
-    """Add many statements to a store at once."""
+    """Add many statements of the log to a store at once."""
+    text = stored_form(text)
     try:
         store.bulk_load(text, format=ox.RdfFormat.N_QUADS, lenient=True)
     except MemoryError:  # a token is too long
@@ -74,10 +84,14 @@ def _parse_long(line: bytes) -> ox.Quad:
     found = _line(line)
     if found is None:
         raise SyntaxError("a statement of more than 16 MiB has no literal at its end")
-    subject, predicate, text, datatype = found.groups()
+    subject, predicate, text, datatype, tag = found.groups()
     value = _escapes.sub(_character, text).decode() if b"\\" in text else text.decode()
-    literal = ox.Literal(
-        value, datatype=ox.NamedNode(datatype.decode() if datatype else XSD + "string")
+    literal = (
+        ox.Literal(value, language=tag.decode())
+        if tag
+        else ox.Literal(
+            value, datatype=ox.NamedNode(datatype.decode() if datatype else XSD + "string")
+        )
     )
     return ox.Quad(ox.NamedNode(subject.decode()), ox.NamedNode(predicate.decode()), literal)
 
@@ -89,6 +103,8 @@ def _character(escape: re.Match[bytes]) -> bytes:
 
 Values = Mapping[str, object]
 Encode = Callable[[object], str]
+Tagged = tuple[str, str]
+"""A language tag and a text."""
 
 
 class Change:
@@ -117,7 +133,9 @@ class _TypeTerms:
         self.fields: dict[str, PredicateDescriptor] = {}
         for field in descriptor.fields:
             iri = names.term(field.iri)
-            self.encoders[field.name] = (_encoder(field, iri, names), field.many)
+            encode = _list_encoder if field.ordered else _tag_encoder if field.tagged else _encoder
+            each = field.is_set or field.tagged
+            self.encoders[field.name] = (encode(field, iri, names), each)
             self.fields[iri] = field
 
 
@@ -143,12 +161,47 @@ def _encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
     return encode
 
 
+def _tag_encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
+    """A language tag and a text → what follows the subject."""
+    del field, names
+    predicate = f" {ox.NamedNode(iri)} "
+
+    def encode(value: object) -> str:
+        tag, text = cast(Tagged, value)
+        return f"{predicate}{ox.Literal(text, language=tag)} .\n"
+
+    return encode
+
+
+def _statements_in(value: object) -> Iterable[object]:
+    """What a value has a statement for each of."""
+    return value.items() if isinstance(value, LangText) else value  # type: ignore[return-value]
+
+
+def _list_encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
+    """The items of an ordered list → what follows the subject: one literal."""
+    row = field.type.scalar.row
+    predicate, packed = f" {ox.NamedNode(iri)} ", ox.NamedNode(PACKED)
+
+    def encode(value: object) -> str:
+        items: Iterable[object] = value  # type: ignore[assignment]
+        if row is None:
+            text = pack(None, [f"{names.nodes}{handle}" for handle in items])
+        else:
+            text = pack(row.datatype, list(map(row.lexical, items)))
+        return f"{predicate}{ox.Literal(text, datatype=packed)} .\n"
+
+    return encode
+
+
 class Terms:
     """Writes and reads the statements of one graph under one schema."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
         self.schema = schema
         self.names = names
+        self._changed: dict[tuple[str, str], frozenset[str]] = {}
+        """Type, and the digest of another schema → the fields that it reads otherwise."""
         self._types = {each.name: _TypeTerms(schema, each.name, names) for each in schema.types}
 
     # --- writing ---------------------------------------------------------------
@@ -163,20 +216,21 @@ class Terms:
         subject = self.subject(state.handle)
         lines = [subject + line for line in terms.class_lines]
         for name, value in state.values.items():
-            encode, many = terms.encoders[name]
-            if many:
-                lines += [subject + encode(item) for item in value]  # type: ignore[attr-defined]
+            encode, each = terms.encoders[name]
+            if each:
+                lines += [subject + encode(item) for item in _statements_in(value)]
             else:
                 lines.append(subject + encode(value))
         return lines
 
     def values(self, state: NodeState) -> Iterator[tuple[str, object, str]]:
-        """Each value of a node, and each item of a list: field, value and statement."""
+        """Each value of a node, member of a set and text of a language, with its statement."""
         terms, subject = self._types[state.type], self.subject(state.handle)
         for name, value in state.values.items():
-            encode, many = terms.encoders[name]
-            for item in value if many else (value,):  # type: ignore[attr-defined]
-                yield name, item, subject + encode(item)
+            encode, each = terms.encoders[name]
+            for item in _statements_in(value) if each else (value,):
+                shown = LangText.of(dict((item,))) if isinstance(value, LangText) else item  # type: ignore[arg-type]
+                yield name, shown, subject + encode(item)
 
     def difference(
         self, before: NodeState | None, after: NodeState | None, former: Terms | None = None
@@ -193,10 +247,32 @@ class Terms:
             return [], []
         old, new = (former or self).statements(before), self.statements(after)
         kept = set(old).intersection(new)
+        if former is not None and former is not self:
+            kept -= self._read_otherwise(before, after, former)
         return (
             [line for line in old if line not in kept],
             [line for line in new if line not in kept],
         )
+
+    def _read_otherwise(self, before: NodeState, after: NodeState, former: Terms) -> set[str]:
+        """Statements whose text stays, and that the two schemas read as different values.
+
+        They are removed and added again: whoever follows the log reads each side with its types.
+        """
+        if before.type != after.type:
+            return set()
+        known = (before.type, former.schema.digest)
+        changed = self._changed.get(known)
+        if changed is None:
+            was, now = (each.by_name[before.type].by_name for each in (former.schema, self.schema))
+            changed = self._changed[known] = frozenset(
+                name
+                for name, field in now.items()
+                if name in was and _sort(was[name]) != _sort(field)
+            )
+        if changed.isdisjoint(after.values):
+            return set()
+        return {line for name, _, line in self.values(after) if name in changed}
 
     # --- reading ---------------------------------------------------------------
 
@@ -211,6 +287,8 @@ class Terms:
         if not iri.startswith(nodes):
             return None
         handle = iri[len(nodes) :]
+        if "#" in handle:  # a cell of a list
+            return None
         return handle if handle.partition("/")[0] in self._types else None
 
     def describes(self, quad: ox.Quad) -> bool:
@@ -256,9 +334,34 @@ class Terms:
             side.setdefault(field.name, []).append(value)
 
     def _read(self, field: PredicateDescriptor, term: object) -> object:
+        if field.ordered:
+            packed = unpack(term)
+            return None if packed is None else self.read_items(field, packed.terms())
+        return self._read_one(field, term)
+
+    def read_items(
+        self, field: PredicateDescriptor, items: Iterable[object]
+    ) -> tuple[object, ...] | None:
+        """The values of an ordered list; None if one of them is not of the field's kind."""
+        values = tuple(self._read_one(field, each) for each in items)
+        return None if None in values else values
+
+    def list_statement(
+        self, state: NodeState, field: PredicateDescriptor, handle: str | None = None
+    ) -> ox.Quad:
+        """The one statement of an ordered list that a node has."""
+        encode, _ = self._types[state.type].encoders[field.name]
+        line = self.subject(handle or state.handle) + encode(state.values[field.name])
+        (quad,) = read_statements(line.encode())
+        return quad
+
+    def _read_one(self, field: PredicateDescriptor, term: object) -> object:
         row = field.type.scalar.row
         if row is None:
             return self.handle_of(term)
+        if row.tagged:
+            tag = term.language if isinstance(term, ox.Literal) else None
+            return None if tag is None else (tag, term.value)  # type: ignore[attr-defined]
         if not isinstance(term, ox.Literal) or term.datatype.value != row.datatype:
             return None
         return _parse(row, term.value)
@@ -277,12 +380,19 @@ class Terms:
             gone, come = change.removed.get(field.name), change.added.get(field.name)
             if gone is None and come is None:
                 continue
-            if field.many:
+            if field.is_set:
                 current = values.get(field.name, ())
                 merged = set(current).difference(gone or ()).union(come or ())  # type: ignore[call-overload]
                 row = field.type.scalar.row
                 value: object = tuple(sorted(merged, key=row.sort_key if row else None))
                 keep = bool(merged)
+            elif field.tagged:
+                texts = dict(values.get(field.name) or {})  # type: ignore[call-overload]
+                for tag, text in cast(list[Tagged], gone or ()):
+                    if texts.get(tag) == text:
+                        del texts[tag]
+                value = LangText.of(texts | dict(come or ()))  # type: ignore[arg-type]
+                keep = value is not None
             elif come is not None:
                 value, keep = come[-1], True
             else:
@@ -300,3 +410,8 @@ def _parse(row: Kind, text: str) -> object:
         return row.parse(text)
     except (ValueError, ArithmeticError):
         return None
+
+
+def _sort(field: PredicateDescriptor) -> tuple[str, bool, bool]:
+    """What decides how a statement of a field is read."""
+    return field.type.scalar.kind, field.many, field.ordered

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import enum
 
 from trails import (
     BigInt,
@@ -17,6 +18,20 @@ from trails import (
     node_type,
     predicate,
 )
+
+
+class State(enum.Enum):
+    """Where an item is."""
+
+    NEW = "new"
+    USED = "used"
+
+
+class Grade(enum.IntEnum):
+    """How good it is."""
+
+    LOW = 1
+    HIGH = 2
 
 
 @node_type
@@ -44,8 +59,11 @@ class Item(Node):
     facts: Json | None = predicate()
     place: Vector(2) | None = predicate()
     tags: list[str] = predicate()
+    steps: list[str] = predicate(ordered=True)
     maker: Ref[Maker] | None = predicate()
     parts: list[Ref["Item"]] = predicate()
+    state: State = State.NEW
+    grades: list[Grade] = predicate()
 
 
 @node_type
@@ -67,6 +85,26 @@ class Knows(Edge):
     """One maker knows another."""
 
     years: int | None = predicate()
+
+
+@edge_type(source=Maker, target=Maker)
+class Meets(Edge):
+    """One maker meets another, as often as there are days."""
+
+    day: dt.date = predicate(key=True)
+    place: str | None = predicate()
+
+
+@node_type(abstract=True)
+class Place(Node):
+    """Where something is kept."""
+
+    code: str = predicate(key=True)
+
+
+@node_type
+class Shelf(Place):
+    """In the shop."""
 
 
 @capability("shop.sell", idempotent=True)

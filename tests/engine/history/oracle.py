@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 Value = object
-"""A scalar, the handle that a reference names, or a frozenset of either."""
+"""A scalar, the handle that a reference names, or a frozenset or an ordered tuple of either."""
 Fields = dict[str, Value]
 State = dict[str, Fields]
 """Handle → field → value; a field without a value is not there."""
@@ -30,6 +30,7 @@ class Field:
 
     required: bool = False
     many: bool = False
+    """Whether it is a set; an ordered list is one value, which is a tuple."""
     unique: bool = False
     target: str | None = None
     low: int = 0
@@ -67,7 +68,7 @@ class Field:
 
     def holds(self, value: Value) -> bool:
         """Whether what a node has in this field keeps the rules: how many, and each alone."""
-        members = members_of(value)
+        members = items_of(value)
         if len(members) < max(self.low, int(self.required)):
             return False
         if self.high is not None and len(members) > self.high:
@@ -184,7 +185,7 @@ class Model:
             type_name = handle.partition("/")[0]
             for name, spec in self.types[type_name].fields.items():
                 value = fields.get(name)
-                members = members_of(value)
+                members = items_of(value)
                 if not spec.holds(value):
                     found.broken.add((handle, name))
                 if spec.unique and value is not None:
@@ -241,9 +242,9 @@ class Model:
             for holder in list(state):
                 for name, value in list(state[holder].items()):
                     spec = self.field(holder, name)
-                    if spec.target is None or gone not in members_of(value):
+                    if spec.target is None or gone not in items_of(value):
                         continue
-                    left = members_of(value) - {gone}
+                    left = type(items_of(value))(each for each in items_of(value) if each != gone)
                     if len(left) < max(spec.low, int(spec.required)):
                         pending.append(holder)
                     elif left:
@@ -266,6 +267,11 @@ class AnyField:
             for each in self._models
             if type_name in each.types and name in each.types[type_name].fields
         )
+
+
+def items_of(value: Value) -> frozenset[Value] | tuple[Value, ...]:
+    """The values in a field, each as often as it is there."""
+    return value if isinstance(value, tuple) else members_of(value)
 
 
 def members_of(value: Value) -> frozenset[Value]:

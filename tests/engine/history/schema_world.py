@@ -29,7 +29,8 @@ from trails import App
 from trails.engine.graph.graph import Graph
 from trails.engine.history.branches import create_branch
 from trails.engine.history.merge import merge
-from trails.engine.schema.evolution import apply_schema, broken_rules
+from trails.engine.schema.evolution import apply_schema
+from trails.engine.schema.rule_check import broken_rules
 from trails.engine.upkeep.verify import content_digest, verify
 from trails.engine.write.edits import apply_states
 from trails.engine.write.write import Write

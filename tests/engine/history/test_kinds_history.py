@@ -37,22 +37,28 @@ KINDS_OF_FIELDS: dict[str, tuple[str, Values]] = {
     "Blob": ("Blob", tuple(f"s3://bucket/{name}" for name in "abcd")),
     "Vector": ("Vector(2)", ([1.0, 2.0], [1.0, 3.0], [1.0, 4.0], [1.0, 5.0])),
     "Json": ("Json", ({"a": [1]}, {"a": [True]}, {"a": [1.0]}, [{"é": None}])),
+    "LangText": ("LangText", tuple({"en": each, "de-ch": "é"} for each in "abcd")),
     "Ref": ("Ref[Other]", tuple(f"Other/{name}" for name in "abcd")),
 }
 """Kind → its annotation, and the values: before, ours, theirs, and one to settle with."""
 
-UNLISTED = {"Vector", "Json"}
+UNLISTED = {"Vector", "Json", "LangText"}
 """Kinds of which a field holds one value at most."""
 _FIELDS = "\n".join(
     f"    one_{kind.lower()}: {text} | None = predicate()\n"
-    + (f"    many_{kind.lower()}: list[{text}] = predicate()" if kind not in UNLISTED else "")
+    + (
+        f"    many_{kind.lower()}: list[{text}] = predicate()\n"
+        f"    one_ordered_{kind.lower()}: list[{text}] = predicate(ordered=True)"
+        if kind not in UNLISTED
+        else ""
+    )
     for kind, (text, _) in KINDS_OF_FIELDS.items()
 )
 APP = f'''
 from datetime import date, datetime
 from decimal import Decimal
 
-from trails import BigInt, Blob, Iri, Json, Node, Ref, Vector, node_type, predicate
+from trails import BigInt, Blob, Iri, Json, LangText, Node, Ref, Vector, node_type, predicate
 
 
 @node_type
@@ -64,7 +70,7 @@ class Other(Node):
 
 @node_type
 class Sample(Node):
-    """A field of one value and a field of many for every kind."""
+    """A field of one value, a set, and an ordered list, which changes as one, for every kind."""
 
     code: str = predicate(key=True)
 {_FIELDS}
@@ -78,7 +84,15 @@ def data(at: int) -> dict[str, Any]:
         fields[f"one_{kind.lower()}"] = values[at]
         if kind not in UNLISTED:
             fields[f"many_{kind.lower()}"] = [] if values[at] is None else [values[at]]
+            ordered = [values[3], values[at], values[at], values[0]]
+            fields[f"one_ordered_{kind.lower()}"] = [each for each in ordered if each is not None]
     return fields
+
+
+def spread(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields as history has them: each language of a text alone, without what never changes."""
+    found = {name: value for name, value in fields.items() if name != "one_langtext"}
+    return {**found, "one_langtext@en": fields["one_langtext"]["en"]}
 
 
 def operation(what: str, at: int) -> dict[str, Any]:
@@ -267,13 +281,22 @@ def from_json_ld(document: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for kind in KINDS_OF_FIELDS:
         value = document.get(f"trails://kinds/main/schema#one_{kind.lower()}", {})
-        row = KINDS.get(kind)
-        if row is None:
-            found["one_ref"] = value["@id"]
-        else:
-            read = row.parse(value["@value"])
-            found[f"one_{kind.lower()}"] = read if row.plain is None else row.plain(read)
+        found[f"one_{kind.lower()}"] = _from_json_ld(kind, value)
+        listed = document.get(f"trails://kinds/main/schema#one_ordered_{kind.lower()}")
+        if listed is not None:
+            items = [_from_json_ld(kind, each) for each in listed["@list"]]
+            found[f"one_ordered_{kind.lower()}"] = items
     return found
+
+
+def _from_json_ld(kind: str, value: dict[str, Any]) -> Any:
+    row = KINDS.get(kind)
+    if row is None:
+        return value["@id"]
+    if row.tagged:
+        return {each["@language"]: each["@value"] for each in value}
+    read = row.parse(value["@value"])
+    return read if row.plain is None else row.plain(read)
 
 
 @contextmanager
@@ -299,6 +322,8 @@ def opened(name: str, folder: Path) -> Iterator[Surface]:
 
 def plain(value: Any) -> Any:
     """A reference without what comes before Type/id."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     if isinstance(value, str) and "/Other/" in value:
         return value[value.index("Other/") :]
     return value
@@ -338,7 +363,7 @@ def test_the_history_of_every_kind(name: str, takes: list[str], tmp_path: Path) 
             check_conflicts(conflicts)
             settled = [
                 {"conflict": each["id"], "take": take}
-                | ({"value": data(3)[each["field"]]} if take == "value" else {})
+                | ({"value": spread(data(3))[each["field"]]} if take == "value" else {})
                 for each in conflicts
             ]
             assert surface.merge("work", take, settled)[0] == "merged"
@@ -352,8 +377,9 @@ def check_changes(changes: list[dict[str, Any]], before: int, after: int) -> Non
     """Each field of the sample is shown as JSON, with its value before and after."""
     (change,) = changes
     found = {each["field"]: each for each in change["fields"]}
-    for name, value in data(after).items():
-        each, was = found[name], data(before)[name]
+    assert found.keys() == spread(data(after)).keys()
+    for name, value in spread(data(after)).items():
+        each, was = found[name], spread(data(before))[name]
         if name.startswith("one_"):
             assert (plain(each.get("before")), plain(each.get("after"))) == (was, value)
         else:
@@ -368,7 +394,7 @@ def check_changes(changes: list[dict[str, Any]], before: int, after: int) -> Non
 def check_conflicts(conflicts: list[dict[str, Any]]) -> None:
     """Every field of one value is in conflict, with all three sides."""
     found = {each["field"]: each for each in conflicts}
-    assert found.keys() == {name for name in data(0) if name.startswith("one_")}
+    assert found.keys() == {name for name in spread(data(0)) if name.startswith("one_")}
     for name, each in found.items():
         sides = [plain(each[side]) for side in ("base", "ours", "theirs")]
-        assert sides == [data(at)[name] for at in range(3)], name
+        assert sides == [spread(data(at))[name] for at in range(3)], name

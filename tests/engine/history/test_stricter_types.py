@@ -11,7 +11,7 @@ import pytest
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.history.branches import create_branch
 from trails.engine.history.merge import merge
-from trails.engine.schema.evolution import broken_rules, group_violations
+from trails.engine.schema.rule_check import broken_rules, group_violations
 from trails.errors import SchemaMismatchError
 from trails.model.history import MergeRequest, MergeResult
 from trails.model.texts import count

@@ -22,7 +22,7 @@ from tests.engine.history.oracle import (
     difference,
 )
 
-from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
+from trails import App, Edge, LangText, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph.changes import net_between, show_changes
 from trails.engine.graph.graph import Graph
 from trails.engine.history.blame import blame
@@ -56,6 +56,9 @@ class Item(Node):
     tags: list[str] = predicate(max_count=3)
     team: Ref[Team] | None = predicate()
     peers: list[Ref[Item]] = predicate()
+    steps: list[str] = predicate(ordered=True, max_count=4)
+    chain: list[Ref[Item]] = predicate(ordered=True)
+    text: LangText | None = predicate(max_length=2)
 
 
 @node_type
@@ -84,7 +87,13 @@ _ITEM = {
     "tags": Field(many=True, high=3),
     "team": Field(target="Team"),
     "peers": Field(many=True, target="Item"),
+    "steps": Field(high=4),
+    "chain": Field(target="Item"),
+    "text@en": Field(kind=str, longest=2),
+    "text@de-ch": Field(kind=str, longest=2),
 }
+ORDERED = {"steps", "chain"}
+"""Fields that are lists with an order."""
 MODEL = Model(
     {
         "Team": Type({"code": Field(required=True), "title": Field()}),
@@ -111,13 +120,19 @@ POOLS: dict[str, list[Value]] = {
     "tags": ["a", "b", "c", "d"],
     "team": [*TEAMS],
     "peers": [*ITEMS],
+    "steps": ["a", "b", "c"],
+    "chain": [*ITEMS],
+    "text@en": ["x", "y", "yy"],
+    "text@de-ch": ["x", "z"],
     "volts": [12, 230],
     "weight": [1, 2],
 }
+TEXTS = ["text@en", "text@de-ch"]
+"""The languages of a text: to the oracle, fields of their own."""
 OPTIONAL = {
     "Team": ["title"],
-    "Item": ["sku", "note", "rank", "tags", "team", "peers"],
-    "Part": ["sku", "note", "rank", "tags", "team", "peers", "volts"],
+    "Item": ["sku", "note", "rank", "tags", "team", "peers", "steps", "chain", *TEXTS],
+    "Part": ["sku", "note", "rank", "tags", "team", "peers", "steps", "chain", *TEXTS, "volts"],
     "Link": ["weight"],
 }
 
@@ -144,13 +159,26 @@ LINKS: dict[tuple[str, str], str] = {}
 
 
 def _new(handle: str, fields: Fields) -> Node:
-    values = {k: sorted(v) if isinstance(v, frozenset) else v for k, v in fields.items()}
+    values = {k: sorted(v) if isinstance(v, frozenset) else v for k, v in joined(fields).items()}
     return CLASSES[handle.partition("/")[0]](**values)
+
+
+def joined(fields: Fields) -> Fields:
+    """Fields with the texts of all languages in one."""
+    texts = {k.partition("@")[2]: v for k, v in fields.items() if k in TEXTS and v is not None}
+    rest = {k: v for k, v in fields.items() if k not in TEXTS}
+    return {**rest, "text": LangText(texts)} if texts else rest  # type: ignore[arg-type]
 
 
 def plain(state: NodeState) -> Fields:
     """A stored node as the oracle writes it."""
-    return {k: frozenset(v) if isinstance(v, tuple) else v for k, v in state.values.items()}
+    found: Fields = {}
+    for k, v in state.values.items():
+        if isinstance(v, LangText):
+            found |= {f"{k}@{tag}": text for tag, text in v.items()}
+        else:
+            found[k] = frozenset(v) if isinstance(v, tuple) and k not in ORDERED else v
+    return found
 
 
 class World:
@@ -230,6 +258,8 @@ class World:
         spec = MODEL.types[type_name].fields[name]
         if spec.many:
             return frozenset(self.rng.sample(POOLS[name], self.rng.randrange(4))) or None
+        if name in ORDERED:
+            return tuple(self.rng.choices(POOLS[name], k=self.rng.randrange(6))) or None
         if not spec.required and self.rng.random() < 0.2:
             return None
         return self.rng.choice(POOLS[name])
@@ -277,10 +307,20 @@ class World:
             _new(handle, fields).save(ctx)
         else:
             node = ctx.hydrate(found)
-            for name in OPTIONAL[type_name] + (["name"] if "name" in fields else []):
-                value = fields.get(name)
-                many = MODEL.field(handle, name).many
-                setattr(node, name, sorted(value or ()) if many else value)  # type: ignore[call-overload]
+            texts = ["text"] if type_name in {"Item", "Part"} else []
+            given = joined(fields)
+            for name in [*OPTIONAL[type_name], *(["name"] if "name" in fields else []), *texts]:
+                if name in TEXTS:
+                    continue
+                value = given.get(name)
+                if name == "text":
+                    setattr(node, name, value)
+                    continue
+                if MODEL.field(handle, name).many:
+                    value = sorted(value or ())  # type: ignore[call-overload]
+                elif name in ORDERED:
+                    value = list(value or ())  # type: ignore[call-overload]
+                setattr(node, name, value)
             node.save(ctx)
 
     # --- branches --------------------------------------------------------------------
@@ -334,6 +374,8 @@ class World:
             value = self.random_value(conflict.handle.partition("/")[0], conflict.field)
             if isinstance(value, frozenset):
                 value = sorted(value)  # type: ignore[type-var]
+            elif isinstance(value, tuple):
+                value = list(value[:4])  # a value that breaks a rule is no resolution
         return Resolution(take, value)  # type: ignore[arg-type]
 
     def _merge(
@@ -500,6 +542,20 @@ class World:
                 for each in _members(fields.get(name))
             }
             assert found == expected
+        for name in sorted(ORDERED):
+            answer = ctx.kg.sparql(
+                f"SELECT ?s ?v WHERE {{ ?s :{name}/rdf:rest* ?cell . ?cell rdf:first ?v }} "
+                "ORDER BY ?cell"
+            )
+            lists: dict[str, tuple[str, ...]] = {}
+            for row in answer:
+                lists[str(row["s"])] = (*lists.get(str(row["s"]), ()), str(row["v"]))
+            base = "" if name == "steps" else ctx.kg.iri("")
+            assert lists == {
+                ctx.kg.iri(handle): tuple(base + str(each) for each in fields[name])  # type: ignore[attr-defined]
+                for handle, fields in state.items()
+                if name in fields
+            }
 
     def check_diff(self) -> None:
         """The net change between two random commits is the difference of their states."""
@@ -510,7 +566,11 @@ class World:
         found = {}
         for node in show_changes(graph, net, graph.main.schema):
             for each in node.fields:
-                value = (each.before, each.after) if not (each.removed or each.added) else None
+                value = (
+                    tuple(tuple(v) if isinstance(v, list) else v for v in (each.before, each.after))
+                    if not (each.removed or each.added)
+                    else None
+                )
                 found[node.handle, node.change, each.field] = value or (
                     frozenset(each.removed),
                     frozenset(each.added),
@@ -544,7 +604,7 @@ class World:
                 for member in _members(value)
             }
             found = {
-                (each.field, each.value): each.commit and each.commit.id
+                named_value(each.field, each.value): each.commit and each.commit.id
                 for each in blame(self.graph, state, self.ids[number])
             }
             assert found == expected, (handle, number)
@@ -588,6 +648,7 @@ def resolve_clashes(
                     merged.state.pop(clash.handle, None)
         elif resolution.take != "ours":
             value = there if resolution.take == "theirs" else resolution.value
+            value = tuple(value) if isinstance(value, list) else value
             node = merged.state[clash.handle]
             assert isinstance(node, dict)
             if value is None:
@@ -595,6 +656,14 @@ def resolve_clashes(
             else:
                 node[clash.field] = value
     return left
+
+
+def named_value(field: str, value: Value) -> tuple[str, Value]:
+    """A blamed value as the oracle has it."""
+    if isinstance(value, LangText):
+        ((tag, text),) = value.items()
+        return f"{field}@{tag}", text
+    return field, value
 
 
 def clash_id(clash: Clash) -> str:
@@ -621,6 +690,8 @@ def _members(value: Value) -> Iterable[Value]:
 def _iris(base: str, value: Value) -> Value:
     if isinstance(value, frozenset):
         return frozenset(base + str(each) for each in value)
+    if isinstance(value, tuple):
+        return tuple(base + str(each) for each in value)
     return None if value is None else base + str(value)
 
 
@@ -651,7 +722,7 @@ def check_state(ctx: GraphContext, state: State, rng: random.Random) -> None:
 
 
 def _check_filters(ctx: GraphContext, items: State, rng: random.Random, state: State) -> None:
-    tag, rank, sku = (rng.choice(POOLS[name]) for name in ("tags", "rank", "sku"))
+    tag, rank, sku, step = (rng.choice(POOLS[name]) for name in ("tags", "rank", "sku", "steps"))
     team, peer = rng.choice(TEAMS), rng.choice(ITEMS)
     title = rng.choice(POOLS["title"])
     for conditions, holds in (
@@ -661,6 +732,12 @@ def _check_filters(ctx: GraphContext, items: State, rng: random.Random, state: S
         ({"note__isnull": True}, lambda f: "note" not in f),
         ({"team": team}, lambda f: f.get("team") == team),
         ({"peers": peer}, lambda f: peer in _members(f.get("peers"))),
+        ({"chain": peer}, lambda f: peer in f.get("chain", ())),
+        ({"steps": step}, lambda f: step in f.get("steps", ())),
+        ({"steps__isnull": True}, lambda f: "steps" not in f),
+        ({"text": "x"}, lambda f: "x" in (f.get(each) for each in TEXTS)),
+        ({"text__startswith": "y"}, lambda f: str(f.get("text@en")).startswith("y")),
+        ({"text__isnull": True}, lambda f: not {*TEXTS} & f.keys()),
         (
             {"team__title": title},
             lambda f: "team" in f and state[str(f["team"])].get("title") == title,
@@ -672,7 +749,7 @@ def _check_filters(ctx: GraphContext, items: State, rng: random.Random, state: S
     ):
         expected = {h for h, f in items.items() if holds(f)}
         query = Item.objects(ctx).where(**conditions)
-        named = conditions.get("team") or conditions.get("peers")
+        named = conditions.get("team") or conditions.get("peers") or conditions.get("chain")
         if named is not None and named not in state:
             with pytest.raises(QueryError, match="there is no"):
                 query.count()

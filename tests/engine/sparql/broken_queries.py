@@ -118,11 +118,42 @@ BROKEN: dict[str, tuple[str, str]] = {
         with_params("{ p: { type: Int, default: many } }"),
         "params.p: default='many' is not an integer",
     ),
+    "default_of_no_node": (
+        with_params("{ p: { type: Person, default: true } }"),
+        ":2: params.p: its default must be a reference: 'Type/id', an IRI or a key",
+    ),
+    "default_of_other_type": (
+        with_params("{ p: { type: Person, default: Task/a } }"),
+        ":2: params.p: default='Task/a': it names a Task; name a Person",
+    ),
+    "default_of_no_type": (
+        with_params("{ p: { type: Person, default: 'trails://kg/Persn/ann' } }"),
+        "default='trails://kg/Persn/ann': there is no type 'Persn'; did you mean 'Person'?",
+    ),
+    "default_of_no_key": (
+        with_params("{ p: { type: Person, default: '' } }"),
+        "default='': '' can't be a key of Person: it is empty",
+    ),
+    "default_of_many": (
+        with_params("{ p: { type: Person, default: [Ann] } }"),
+        "its default must be one reference",
+    ),
+    "default_of_one": (
+        with_params("{ p: { type: [Person], default: Ann } }"),
+        "its default must be a list of references",
+    ),
+    "default_of_too_many": (
+        with_params("{ p: { type: [Person], default: [Ann, Bob], max_count: 1 } }"),
+        "its default has 2 values, which min_count and max_count refuse",
+    ),
+    "default_and_null_node": (
+        with_params("{ p: { type: Person, default: Ann, nullable: true } }"),
+        "has a default, so it is never null",
+    ),
     "default_out_of_range": (
         with_params("{ p: { type: Int, default: 9, max_value: 5 } }"),
         "default must be at most 5",
     ),
-    "default_node": (with_params("{ p: { type: Task, default: x } }"), "default does not apply to"),
     "bad_pattern": (with_params("{ p: { type: String, pattern: '(' } }"), "params.p: "),
     "pattern_of_number": (
         with_params("{ p: { type: Int, pattern: x } }"),

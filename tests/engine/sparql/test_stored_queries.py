@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from tests.engine.sparql.broken_queries import BROKEN, GOOD, OK, with_params
+from tests.worlds.graphs import Calls
 
 from trails import App, Edge, Iri, Node, Ref, edge_type, node_type, predicate
 from trails.engine.sparql.stored_queries import MAX_QUERIES, load_queries, read_queries
@@ -522,6 +523,80 @@ def test_a_node_is_given_by_any_of_its_names(project):
     with pytest.raises(ValidationError, match="there is no Person 'Person/Nobody'") as caught:
         project.titles("of_person", who="Person/Nobody")
     assert caught.value.fields[0].code == "reference"
+
+
+DEFAULTS = {
+    "handle": "Person/Ann",
+    "uri": "trails://kg/Person/Ann",
+    "iri": "trails://app/main/Person/Ann",
+    "key": "Ann",
+}
+
+
+@pytest.mark.parametrize("form", DEFAULTS)
+def test_a_reference_has_a_default(project, form):
+    """In every form; it is resolved at the call, and a given node counts instead."""
+    declared = f"{{ who: {{ type: Person, default: '{DEFAULTS[form]}' }} }}"
+    body = "SELECT ?title { ?t :title ?title ; :owner $who }"
+    project.add("mine", with_params(declared, body))
+    (param,) = project.app.registry().queries["mine"].params
+    assert (param.default, is_omissible(param)) == (DEFAULTS[form], True)
+    assert project.titles("mine") == project.titles("mine", who=None) == ["a", "c"]
+    ctx = project.app.context()
+    Person(name="Bob").save(ctx)
+    assert project.titles("mine", who="Bob") == []
+    calls = Calls(project.app)
+    assert len(calls.result("mine")["rows"]) == 2
+    schema = calls.tool("mine").input_schema["properties"]["params"]
+    assert schema["properties"]["who"]["default"] == DEFAULTS[form]
+    assert "required" not in schema
+    for title in ("a", "c"):
+        Task.get(ctx, title).delete(ctx)
+    Person.get(ctx, "Ann").delete(ctx)
+    with pytest.raises(ValidationError, match=r"params\.who: there is no Person '.*Ann'") as caught:
+        project.run("mine")
+    assert caught.value.fields[0].code == "reference"
+    assert "params.who: there is no Person" in calls.failure("mine").message
+    Person(name="Ann").save(ctx)
+    assert project.titles("mine") == []
+
+
+def test_a_list_of_references_has_a_default(project):
+    """Each item in its own form."""
+    declared = "{ who: { type: [Person], default: [Ann, 'trails://kg/Person/Bob'] } }"
+    body = "SELECT ?title { VALUES ?p { $who } ?t :title ?title ; :owner ?p }"
+    project.add("ours", with_params(declared, body))
+    ctx = project.app.context()
+    with pytest.raises(ValidationError, match=r"params\.who\[1\]: there is no Person"):
+        project.run("ours")
+    bob = Person(name="Bob")
+    ctx.kg.save_all([bob, Task(title="d", owner=bob)])
+    assert project.titles("ours") == ["a", "c", "d"]
+    assert project.titles("ours", who=["Bob"]) == ["d"]
+
+
+def test_a_default_may_name_a_subtype_or_a_number(tmp_path):
+    """A family is looked up as a whole; a key that is a number may be written as one."""
+
+    @node_type(abstract=True)
+    class Party(Node):
+        number: int = predicate(key=True)
+
+    @node_type
+    class Firm(Party):
+        pass
+
+    with App(Party, Firm) as app:
+        Firm(number=7).save(app.context())
+        (tmp_path / "queries").mkdir()
+        project = Project.__new__(Project)
+        project.app, project.folder = app, tmp_path / "queries"
+        body = "SELECT ?n { $who :number ?n }"
+        for name, default in (("a", "7"), ("b", "Firm/7"), ("c", "'7'")):
+            project.add(
+                name, with_params(f"{{ who: {{ type: Party, default: {default} }} }}", body)
+            )
+            assert [row["n"] for row in project.run(name)] == [7]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from trails import (
     Edge,
     Iri,
     Json,
+    LangText,
     Node,
     Ref,
     Vector,
@@ -34,7 +35,7 @@ from trails.engine.transfer.files import FORMATS, LOADABLE, export
 from trails.engine.transfer.load import load_lines
 from trails.engine.transfer.rdf import load_rdf
 from trails.engine.upkeep.verify import content_digest
-from trails.errors import QueryError
+from trails.errors import QueryError, ValidationError
 from trails.model.nodes import NodeState
 
 
@@ -54,6 +55,7 @@ class Thing(Node):
     picture: Blob | None = predicate()
     spot: Vector(2) | None = predicate()
     data: Json | None = predicate()
+    titles: LangText | None = predicate(iri="https://example.org/ns/title")
     note: str | None = predicate(default="none")
     words: list[str] = predicate()
     flags: list[bool] = predicate()
@@ -65,6 +67,10 @@ class Thing(Node):
     pages: list[Iri] = predicate()
     other: Ref[Thing] | None = predicate()
     others: list[Ref[Thing]] = predicate()
+    steps: list[str] = predicate(ordered=True)
+    sums: list[Decimal] = predicate(ordered=True, iri="https://example.org/ns/sums")
+    times: list[datetime] = predicate(ordered=True)
+    line: list[Ref[Thing]] = predicate(ordered=True)
 
 
 @node_type
@@ -109,6 +115,9 @@ json_values = st.recursive(
     ),
     max_leaves=5,
 ).map(Json)
+lang_texts = st.dictionaries(
+    st.sampled_from(["en", "de-ch", "zh-hant-tw", "sl-rozaj"]), texts, min_size=1
+)
 iris = st.sampled_from(["https://example.org/ä?q=1#x", "urn:a:b", "mailto:a@b"]).map(Iri)
 
 
@@ -136,6 +145,7 @@ THING = st.fixed_dictionaries(
         "picture": maybe(st.sampled_from(["https://example.org/a.png", "data:,x"]).map(Blob)),
         "spot": maybe(st.lists(floats, min_size=2, max_size=2)),
         "data": maybe(json_values),
+        "titles": maybe(lang_texts),
         "note": maybe(texts),
         "words": several(texts),
         "flags": several(st.booleans()),
@@ -145,6 +155,9 @@ THING = st.fixed_dictionaries(
         "days": several(st.dates()),
         "moments": several(moments),
         "pages": several(iris),
+        "steps": several(texts),
+        "sums": several(decimals),
+        "times": several(moments),
     },
 )
 
@@ -182,6 +195,7 @@ def graphs(draw: st.DrawFn) -> list[Node]:
         for thing in things:
             thing.other = draw(maybe(one))
             thing.others = draw(st.lists(one, max_size=2))
+            thing.line = draw(st.lists(one, max_size=3))
     loose = [
         Loose(
             text=draw(maybe(texts)), about=draw(maybe(st.sampled_from(things))) if things else None
@@ -282,6 +296,84 @@ def test_another_library_reads_the_same_statements(graph: Graph, format: str, na
     )
     assert read == {tuple(term.n3() for term in triple) for triple in plain}
     assert len(read) == len(statements(graph))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:rdflib")
+@pytest.mark.parametrize(
+    ("format", "name"), [("turtle", "turtle"), ("nquads", "nquads"), ("jsonld", "json-ld")]
+)
+def test_another_library_reads_the_same_lists(format: str, name: str) -> None:
+    """An ordered list is a standard rdf:List in every format."""
+    steps = ["b", "a", 'c "\n', "a", "a"]
+    with App(*TYPES) as app:
+        ctx = app.context()
+        Thing(key="t", steps=steps, line=["Thing/t", "Thing/t"]).save(ctx)
+        graph = app.graph()
+        text = b"".join(export(graph.main.terms, states(graph), format)).decode()
+        found = rdflib.Dataset()
+        found.parse(data=text, format=name)
+        whole = rdflib.Graph()
+        whole += [(s, p, o) for s, p, o, _ in found.quads()]
+        node = rdflib.URIRef(graph.names.nodes + "Thing/t")
+        for field, items in (("steps", steps), ("line", [str(node)] * 2)):
+            head = whole.value(node, rdflib.URIRef(graph.names.term(field)))
+            assert [str(each) for each in whole.items(head)] == items
+
+
+LIST_FILES = {
+    "a collection": (":steps ( 'b' 'a' 'b' )", ["b", "a", "b"]),
+    "no items": (":steps ()", []),
+    "blank cells": (
+        ":steps _:x . _:x rdf:first 'b' ; rdf:rest [ rdf:first 'b' ; rdf:rest () ]",
+        ["b", "b"],
+    ),
+    "with classes": (
+        ":steps _:x . _:x a rdf:List ; rdf:first 'b' ; rdf:rest rdf:nil",
+        ["b"],
+    ),
+    "named cells": (
+        ":steps <urn:c> . <urn:c> rdf:first 'b' ; rdf:rest rdf:nil",
+        ["b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("given", LIST_FILES)
+def test_lists_of_others_are_read(given: str) -> None:
+    """Whatever the cells are called."""
+    text, steps = LIST_FILES[given]
+    assert _loaded(text) == steps
+
+
+def _loaded(text: str) -> list[str]:
+    with App(*TYPES, name="app") as app:
+        prefixes = (
+            "@prefix : <schema#> . @prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> ."
+        )
+        file = f"{prefixes} <Thing/t> a :Thing ; <https://example.org/ns/key> 't' ; {text} ."
+        load(app.graph(), [file.encode()], "turtle")
+        return Thing.get(app.context(), "t").steps
+
+
+BROKEN_LISTS = {
+    ":steps 'b'": "steps is an ordered list, which is written as a collection",
+    ":steps ('a'), ('b')": "steps may have at most 1 value",
+    ":steps _:x . _:x rdf:first 'b'": "has 1 rdf:first and 0 rdf:rest",
+    ":steps _:x . _:x rdf:first 'b', 'c' ; rdf:rest ()": "has 2 rdf:first and 1 rdf:rest",
+    ":steps _:x . _:x rdf:first 'b' ; rdf:rest _:x": "is in it twice",
+    ":steps _:x": "is not a list",
+    ":steps (1)": "must be a literal of",
+    ":words ('b')": "must be a literal",
+    "a :Thing . _:x rdf:first 'b' ; rdf:rest ()": "no field with ordered=True has",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_LISTS)
+def test_a_broken_list_is_refused(text: str) -> None:
+    """With the reason, and nothing is loaded."""
+    with pytest.raises(ValidationError) as caught:
+        _loaded(text)
+    assert BROKEN_LISTS[text] in str(caught.value)
 
 
 def test_turtle_reads_well(graph: Graph) -> None:

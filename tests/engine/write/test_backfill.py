@@ -87,3 +87,13 @@ def test_what_no_default_can_mend_is_refused(project: Path, declared: str) -> No
     (project / "app.py").write_text(BEFORE)
     with App.open(project) as app:
         assert app.context().kg.head.seq == 2
+
+
+def test_a_likely_rename_is_named_with_the_command_to_run(project: Path) -> None:
+    """A field that is gone and a new one like it may be one field; only a person knows."""
+    with App.open(project) as app:
+        app.registry().classes["Chore"](code="r", room="hall").save(app.context())
+    (project / "app.py").write_text(BEFORE.replace("room:", "place:"))
+    with App.open(project) as app, pytest.raises(QuarantineError) as error:
+        app.context()
+    assert "trails schema plan rename-field Chore.room place" in str(error.value)

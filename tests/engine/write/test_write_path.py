@@ -375,6 +375,7 @@ def test_a_node_in_use_is_not_deleted(app: App, ctx: GraphContext, ann: Person) 
 def test_every_code_is_provoked_here() -> None:
     """The closed list of codes and the tests of this file agree."""
     elsewhere = {"unique", "reference", "unknown_field", "immutable_key", "in_use", "max_size"}
+    elsewhere |= {"abstract", "languages"}  # test_abstract_types.py, test_lang_texts.py
     assert {code for _, _, code, _, _ in OWN_RULES.values()} | elsewhere == FIELD_CODES
 
 

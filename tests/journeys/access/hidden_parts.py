@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
+from trails import App, Edge, LangText, Node, Ref, edge_type, node_type, predicate
 from trails.engine.session.context import GraphContext
 from trails.model.types import Schema
 from trails.model.visibility import Visibility
@@ -76,6 +76,14 @@ TYPES: Mapping[str, Type] = {
             "number": Field(int, said={"key": True}),
             "about": Field(Ref["Person"] | None, target="Person"),
             "readers": Field(list[Ref["Person"]], target="Person", many=True),  # noqa: F821 - by name
+            "queue": Field(
+                list[Ref["Person"]],  # noqa: F821 - by name
+                target="Person",
+                many=True,
+                said={"ordered": True},
+            ),
+            "lines": Field(list[str], many=True, said={"ordered": True}),
+            "words": Field(LangText | None),
             "chief": Field(Ref["Chief"] | None, target="Chief"),
             "text": Field(str | None),
         }
@@ -364,6 +372,13 @@ def _notes(draw: st.DrawFn, people: list[tuple[str, str]]) -> list[Row]:
                 "number": number,
                 "about": draw(st.none() | st.sampled_from(people)),
                 "readers": draw(some),
+                "queue": draw(st.lists(st.sampled_from(people), max_size=4)),
+                "lines": draw(st.lists(_WORDS, max_size=3)),
+                "words": draw(
+                    st.dictionaries(st.sampled_from(["en", "de"]), _WORDS).map(
+                        lambda texts: texts or None
+                    )
+                ),
                 "chief": draw(st.none() | st.sampled_from(chiefs)) if chiefs else None,
                 "text": draw(st.none() | _WORDS),
             },

@@ -91,6 +91,7 @@ class Desk(Node):
     label: str | None = predicate()
     main: Ref[Asset] | None = predicate()
     more: list[Ref[Asset]] = predicate()
+    row: list[Ref[Asset]] = predicate(ordered=True)
 
 
 @node_type

@@ -146,6 +146,36 @@ REACHES = {
     ),
     "inserted": ("INSERT DATA { <urn:x> :name 'y' }", set(), set()),
     "unknown": ("SELECT * WHERE { ?s :nothing ?o ; a :Nobody }", set(), set()),
+    "the items of a list": (
+        "SELECT * WHERE { ?n :lines/rdf:rest*/rdf:first ?o }",
+        {("Note", "lines")},
+        set(),
+    ),
+    "the cells of a list": (
+        "SELECT * WHERE { ?n :lines/rdf:rest* ?c . ?c rdf:first ?o } ORDER BY ?c",
+        {("Note", "lines")},
+        set(),
+    ),
+    "the second item": (
+        "SELECT * WHERE { ?n :lines ?c . ?c rdf:rest ?d . ?d rdf:first ?o }",
+        {("Note", "lines")},
+        set(),
+    ),
+    "what items refer to": (
+        "SELECT * WHERE { ?n :queue/rdf:first ?p . ?p :badge ?b }",
+        {("Note", "queue"), ("Employee", "badge"), ("Chief", "badge")},
+        set(),
+    ),
+    "any cell": (
+        "SELECT * WHERE { ?c rdf:first ?o }",
+        {("Note", "lines"), ("Note", "queue")},
+        set(),
+    ),
+    "in OPTIONAL, any cell": (
+        "SELECT * WHERE { ?n :lines ?c OPTIONAL { ?c rdf:first ?o } }",
+        {("Note", "lines"), ("Note", "queue")},
+        set(),
+    ),
 }
 
 
@@ -238,8 +268,11 @@ def test_a_masked_query_is_unknown():
 VARIABLES = st.sampled_from(["?a", "?b", "?c"])
 PREDICATES = st.sampled_from(
     ["name", "alias", "age", "boss", "badge", "office", "bonus", "about", "chief", "room", "since",
-     "source", "target", "tags", "readers"]
+     "source", "target", "tags", "readers", "queue", "lines", "words"]
 )  # fmt: skip
+
+
+LISTS = st.sampled_from(["queue", "queue", "lines", "boss"])
 
 
 @st.composite
@@ -258,6 +291,10 @@ def triples(draw: st.DrawFn) -> str:
         first = f"^{first}"
     elif kind == 6:
         first += "+"
+    elif kind == 7:
+        first = draw(st.sampled_from(["rdf:first", "rdf:rest", "rdf:rest+", f"{first}/rdf:first"]))
+    elif kind == 8:
+        first = f":{draw(LISTS)}/rdf:rest*" + draw(st.sampled_from(["", "/rdf:first"]))
     thing = draw(VARIABLES | st.sampled_from(["?d", "?e", "'x'", "2", "[]"]))
     return f"{subject} {first} {thing} ."
 

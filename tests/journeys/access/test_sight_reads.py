@@ -33,13 +33,19 @@ NAMES = [*TYPES, "Nope"]
 FIELD_NAMES = sorted({each for name in TYPES for each in all_fields(TYPES, name)})
 PEOPLE = ("Chief/p1", "Employee/p2", "Person/p0")
 VALUES = {
-    **dict.fromkeys(("boss", "about", "readers", "source"), PEOPLE),
+    **dict.fromkeys(("boss", "about", "readers", "queue", "source"), PEOPLE),
     **dict.fromkeys(("age", "floor", "since", "bonus"), (0, 2)),
     "badge": ("b1", "b2"),
     "tags": ("r",),
 }
 PATHS = (
-    *(("boss", "name"), ("boss", "badge"), ("about", "age"), ("readers", "alias")),
+    *(
+        ("boss", "name"),
+        ("boss", "badge"),
+        ("about", "age"),
+        ("readers", "alias"),
+        ("queue", "age"),
+    ),
     ("boss", "boss", "name"),
     *(("source", "code"), ("chief", "bonus"), ("office", "room")),
 )
@@ -240,6 +246,8 @@ def fixed_rows() -> list[Row]:
         about = people[at + 3] if at % 4 else None
         chief = people[1] if at % 2 else None
         note = {"number": at, "about": about, "readers": readers, "chief": chief, "text": "x"}
+        note |= {"queue": [*readers, *reversed(readers)], "lines": ["b", "a", "b"][:at]}
+        note["words"] = {"en": "x", "de": f"w{at}"} if at % 2 else None
         made.append(("Note", str(at), note))
     for at in range(12):
         ends = {"source": people[at], "target": people[at * 7 % 13]}

@@ -166,6 +166,19 @@ def more(story: Story, deed: Deed) -> None:
         story.change(deed, "Desk", "d", more=[*seen, *(hidden if story.hushed else ())])
 
 
+def line_up(story: Story, deed: Deed) -> None:
+    """Of an ordered list: what is seen in some order, with what is not in between."""
+    if deed.branch == DRAFT:
+        seen = story.there(deed, "Asset", *ROWS[deed.part % len(ROWS)])
+        hidden = story.there(deed, "Laptop", *("L1", "L2", "L1")[: deed.size % 4])
+        if story.hushed:
+            seen[deed.size % (len(seen) + 1) : 0] = hidden
+        story.change(deed, "Desk", "d", row=seen)
+
+
+ROWS = ((), ("A1",), ("A1", "A2"), ("A2", "A1"), ("A1", "A2", "A1"))
+
+
 def hold(story: Story, deed: Deed) -> None:
     """Edges: to what is seen, and to what is hidden."""
     hidden = deed.part % 2
@@ -208,7 +221,10 @@ def fork(story: Story, deed: Deed) -> None:
     story.fork_anew()
 
 
-ACTS = (rename, pay, both, vaults, laptops, assets, desk, more, hold, drop, merge, update, fork)
+ACTS = (
+    *(rename, pay, both, vaults, laptops, assets, desk, more, line_up),
+    *(hold, drop, merge, update, fork),
+)
 DEEDS = st.lists(
     st.builds(
         Deed,

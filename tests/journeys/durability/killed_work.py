@@ -23,6 +23,8 @@ from tests.journeys.durability.campaign import APP
 from trails import App
 from trails.app.upkeep import backup_project
 from trails.engine.graph import graph as graphs
+from trails.engine.migrations.runner import MigrationRun, Migrator
+from trails.engine.migrations.segments import Sponsor, forward_segments, reverse_segments
 from trails.engine.upkeep.maintenance import cleanup, optimize
 from trails.model.history import MergeRequest
 from trails.model.writes import LoadRequest
@@ -88,6 +90,33 @@ def back_up(project: Path) -> None:
         backup_project(app, project / BACKUPS, lambda text: None)
 
 
+def migrate(project: Path) -> None:
+    """Apply the migrations of the project: one of one commit, one of several."""
+    with App.open(project, declarations=False) as app:
+        migrator = _migrator(app)
+        with migrator.exclusively():
+            for each in migrator.find_pending(None):
+                migrator.perform(MigrationRun(each, "forward", forward_segments(each)))
+
+
+def roll_back(project: Path) -> None:
+    """Roll back the migrations that are there."""
+    with App.open(project, declarations=False) as app:
+        migrator = _migrator(app)
+        with migrator.exclusively():
+            while migrator.applied():
+                for file, applied in migrator.find_applied(None):
+                    segments = reverse_segments(app.stored_graph("main"), file, applied)
+                    migrator.perform(MigrationRun(file, "reverse", segments))
+
+
+def _migrator(app: App) -> Migrator:
+    sponsor = Sponsor("ann", allow_data_loss=True)
+    return Migrator(app.stored_graph("main"), "main", app.migrations(), sponsor)
+
+
+MIGRATIONS = {"migrate": migrate, "roll_back": roll_back}
+"""These make several commits, so what is left of them is checked in a test of their own."""
 _ALL = (load, merge, forward, change_types, clean_up, compact, rebuild, back_up)
 WORKS = {each.__name__: each for each in _ALL}
 
@@ -95,38 +124,42 @@ WORKS = {each.__name__: each for each in _ALL}
 def main() -> None:
     """Do the work, or some of it."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("work", choices=WORKS)
+    works = WORKS | MIGRATIONS
+    parser.add_argument("work", choices=works)
     parser.add_argument("project", type=Path)
     parser.add_argument("--step")
     parser.add_argument("--change", type=int)
     given = parser.parse_args()
-    graphs.ignore = _die_at(given.step)
+    graphs.ignore = die_at(given.step)
     changes = count(1)
 
     def change() -> None:
         if next(changes) == given.change:
-            _die()
+            die()
 
-    _watch(given.project.resolve(), change)
+    watch_changes(given.project.resolve(), change)
     sys.stdout.write("begun\n")
     sys.stdout.flush()
-    WORKS[given.work](given.project)
+    works[given.work](given.project)
     sys.stdout.write(f"done {next(changes) - 1}\n")
 
 
-def _die() -> None:
+def die() -> None:
+    """End this process at once."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _die_at(step):
+def die_at(step):
+    """What is called at each named moment, and ends the process at one of them."""
+
     def on_step(reached: str) -> None:
         if reached == step:
-            _die()
+            die()
 
     return on_step
 
 
-def _watch(project, change) -> None:
+def watch_changes(project, change) -> None:
     """Hear of each change before it is made."""
 
     def on_event(event, arguments) -> None:

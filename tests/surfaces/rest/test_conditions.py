@@ -173,6 +173,18 @@ def test_a_key_precedes_the_head(client):
     assert json.loads(again.body)["commit"] == json.loads(first.body)["commit"]
 
 
+def test_a_capability_takes_the_headers_of_a_write(client):
+    """The first answer is repeated, and another head is a failed precondition."""
+    body = json.dumps({"note": "Note/n07"}).encode()
+    path = "/graphs/main/invoke/notes.finish"
+    sent = {"content_type": JSON, "idempotency_key": "finish"}
+    first, again = (client.send("POST", path, body, **sent) for _ in range(2))
+    assert (first.status, again.status) == (200, 200)
+    assert first.body == again.body
+    late = client.send("POST", path, body, content_type=JSON, if_match='"x"')
+    assert (late.status, json.loads(late.body)["code"]) == (412, "precondition_failed")
+
+
 def test_headers_that_can_not_be_obeyed_are_refused(client):
     """And what was sent with them is not done."""
     sent = {"content_type": JSON}
@@ -184,8 +196,7 @@ def test_headers_that_can_not_be_obeyed_are_refused(client):
     for path, body, headers in (
         ("branches", branch, {"idempotency_key": "k"}),
         ("branches", branch, {"if_match": '"x"'}),
-        ("invoke/notes.finish", finish, {"idempotency_key": "k"}),
-        ("invoke/notes.finish", finish, {"if_match": '"x"'}),
+        ("invoke/notes.finish", finish, {"if_match": "nonsense"}),
         ("mutate", json.dumps(change).encode(), {"if_match": "nonsense"}),
         ("mutate", json.dumps(change).encode(), {"if_match": '""'}),
         ("mutate", json.dumps(change).encode(), {"if_match": '"a", "b"'}),

@@ -7,18 +7,24 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import jsonschema
+import msgspec
 import pytest
 from openapi_spec_validator import validate
 from tests.surfaces.rest.test_routes import note
 from tests.worlds.clients import RestClient
 from tests.worlds.processes import Web
-from tests.worlds.projects import NOTES, NOTES_QUERIES, make_project
+from tests.worlds.projects import NOTES, NOTES_QUERIES, PERMIT_ALL, give_token, make_project
 
+from trails.app.kernels import kernel_of
+from trails.model.actors import OPERATOR
+from trails.model.capabilities import SCOPES
 from trails.projections.openapi import example_of, without_null
 from trails.projections.results import struct_types
-from trails.request.builtins import OPERATIONS
+from trails.projections.thing_description import Security
 from trails.request.builtins.sparql import MEDIA_TYPES
+from trails.request.operations import OPERATIONS
 from trails.request.transfers import TRANSFERS
+from trails.surfaces.rest.openapi import describe_server
 from trails.surfaces.rest.routes import build_routes
 from trails.surfaces.rest.sparql import FORMATS
 
@@ -38,6 +44,23 @@ def document(client):
     return json.loads(client.send("GET", "/openapi.json").body)
 
 
+@pytest.fixture(scope="module")
+def complete(project):
+    """The document for a caller with every scope."""
+    kernel = kernel_of(project)
+    made = describe_server([kernel.card(OPERATOR)], "http://127.0.0.1", Security())
+    kernel.close()
+    return json.loads(msgspec.json.encode(made))
+
+
+def test_what_needs_a_scope_is_described_to_callers_that_have_it(document, complete):
+    """And to nobody else."""
+    needs = {f"/graphs/{{graph}}/{each.routes[0].path}" for each in OPERATIONS if each.meta}
+    assert needs
+    assert needs <= complete["paths"].keys()
+    assert not needs & document["paths"].keys()
+
+
 def operations(document):
     """Every operation of a document."""
     for path, methods in document["paths"].items():
@@ -45,34 +68,36 @@ def operations(document):
             yield method.upper(), path, each
 
 
-def test_the_document_is_valid(document):
+@pytest.mark.parametrize("which", ["document", "complete"])
+def test_the_document_is_valid(which, request):
     """By an independent validator; every operation has a name of its own."""
+    document = request.getfixturevalue(which)
     validate(document)
     names = [each["operationId"] for *_, each in operations(document)]
     assert len(names) == len(set(names))
     assert document["openapi"] == "3.1.0"
 
 
-def test_every_route_is_described_and_nothing_else(document):
+def test_every_route_is_described_and_nothing_else(complete):
     """Those of the server itself, and those of every graph."""
     served = set()
     for route in build_routes({}):
         path = route.path.replace(":path}", "}")
         served |= {(method, path) for method in route.app.methods - {"HEAD"}}
     general = {
-        (method, path) for method, path, _ in operations(document) if "/graphs/main/" not in path
+        (method, path) for method, path, _ in operations(complete) if "/graphs/main/" not in path
     }
     # A branch may be called merge: its routes are those of any branch.
     assert served - general == {("DELETE", "/graphs/{graph}/branches/merge")}
     assert general <= served
 
 
-def test_every_operation_says_what_it_gives(document):
+def test_every_operation_says_what_it_gives(complete):
     """A struct with named members: never an object of which nothing is known."""
     for each in (*OPERATIONS, *TRANSFERS):
         for struct in struct_types(each.result):
             assert struct.__doc__
-    schemas = document["components"]["schemas"]
+    schemas = complete["components"]["schemas"]
     for each in OPERATIONS:
         for struct in struct_types(each.result) if each.routes else ():
             assert schemas[struct.__name__]["properties"]
@@ -95,7 +120,9 @@ def test_capabilities_queries_and_types_have_routes_of_their_own(document, clien
     for name, tool in listed.items():
         body = paths[f"/graphs/main/invoke/{name}"]["post"]["requestBody"]
         schema = body["content"]["application/json"]["schema"]
-        assert schema["properties"].keys() == tool["input_schema"]["properties"].keys()
+        own = tool["input_schema"]["properties"].keys()
+        assert schema["properties"].keys() == own | tool["controls"].keys()
+        assert bool(tool["controls"]) is not tool["hints"]["read_only"]
     assert paths["/graphs/main/kg/Note"]["get"]["operationId"] == "list_Note"
     found = paths["/graphs/main/kg/Note/{id}"]["get"]["responses"]["200"]["content"]
     assert "title" in found["application/json"]["schema"]["properties"]
@@ -143,11 +170,15 @@ def test_the_document_says_which_registry_it_is_of(document, client):
 @pytest.fixture
 def web(tmp_path):
     """A real server of a project with some notes."""
-    folder = make_project(tmp_path, NOTES, queries=NOTES_QUERIES)
-    with Web(folder) as opened:
-        RestClient(urlsplit(opened.url).port).post(
+    folder = make_project(
+        tmp_path, NOTES, queries=NOTES_QUERIES, policies={"all.cedar": PERMIT_ALL}
+    )
+    token = give_token(folder, scopes=SCOPES)
+    with Web(folder, env={"TRAILS_MCP_SCOPES": ",".join(SCOPES)}) as opened:
+        RestClient(urlsplit(opened.url).port, token).post(
             "mutate", {"operations": [note("a"), note("b", stars=2)]}
         )
+        opened.token = token
         yield opened
 
 
@@ -163,6 +194,7 @@ def fuzz(web, tmp_path: Path, *more: str) -> subprocess.CompletedProcess[str]:
             "run",
             f"{web.url.rstrip('/')}/openapi.json",
             f"--checks={CHECKS}",
+            f"--header=Authorization: Bearer {web.token}",
             "--exclude-path-regex=changes$",
             "--no-color",
             "--generation-database=none",

@@ -153,10 +153,15 @@ def test_distance_is_symmetric(first, second):
 def test_long_texts_take_linear_time():
     """Ten times the text takes about ten times as long, whatever it consists of."""
     for part in ("words of é text, ", "a" * 50, "東京", " . ", "\u0301"):
-        times = []
-        for size in (20_000, 200_000):
-            text = part * (size // len(part))
-            begun = time.process_time()
-            Finder(parse('"text words" tex* 京東'), PLAIN).find(text)
-            times.append(time.process_time() - begun)
-        assert times[1] < 60 * max(times[0], 0.005), part
+        short, long = (best_time(part * (size // len(part))) for size in (20_000, 200_000))
+        assert long < 60 * max(short, 0.005), part
+
+
+def best_time(text):
+    """The least processor time of a search, which other work disturbs the least."""
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        Finder(parse('"text words" tex* 京東'), PLAIN).find(text)
+        times.append(time.process_time() - begun)
+    return min(times)

@@ -95,7 +95,7 @@ def _differences(node: Node, descriptor: TypeDescriptor) -> dict[str, object]:
 
 def _comparable(field: PredicateDescriptor, plain: object) -> object:
     """A value without the order of a set."""
-    if field.many and isinstance(plain, list):
+    if field.is_set and isinstance(plain, list):
         return sorted(map(msgspec.json.encode, plain))
     return plain
 

@@ -34,7 +34,7 @@ from trails.model.operations.history import (
 )
 from trails.model.writes import LoadRequest
 from trails.registry.registry import Registry, RegistryCell, collect, discover
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 from trails.surfaces.cli.operations import ReadState, WriteOptions
 
 if TYPE_CHECKING:

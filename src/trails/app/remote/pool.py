@@ -18,7 +18,7 @@ from trails.app.sessions.http import LIMITS, PROBES, unreachable
 from trails.app.sessions.servers import ServerAddress, error_of, read_failure, url_of, write_query
 from trails.errors import TrailsError, UnreachableError
 from trails.model.actors import Secret
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 
 ATTEMPTS: Final = 4
 _FIRST_PAUSE: Final = 0.1

@@ -32,6 +32,7 @@ from trails.app.serve.http.limits import limits_of_process
 from trails.app.serve.relay.links import Listeners, Preamble
 from trails.app.serve.relay.owners import OwnerAddress, SocketFolder
 from trails.app.serve.relay.sessions import RelaySessions, access_lines
+from trails.app.serve.reloading import reloading
 from trails.app.settings import Settings
 from trails.app.webhooks.senders import deliver_webhooks
 from trails.errors import SettingsError
@@ -104,11 +105,13 @@ async def serve_folder(
         progress=report,
     ) as app:
         app.serving = True
+        for name, why in app.plugins.failures.items():
+            report(f"plugin {name} is not loaded: {why}")
         app.policies.server()  # report invalid ones before anything is served
         sockets = SocketFolder()
         key = Secret(token_urlsafe(_KEY))
         try:
-            async with _serve(app, sockets, key, listening, report):
+            async with reloading(app), _serve(app, sockets, key, listening, report):
                 ownership.announce(sockets.http, sockets.mcp, key)
                 address = OwnerAddress(os.getpid(), sockets.http, sockets.mcp, key)
                 quarantined = {name: each.message for name, each in app.quarantined.items()}

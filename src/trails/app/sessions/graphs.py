@@ -38,8 +38,8 @@ from trails.model.uris import Content
 from trails.model.writes import LoadRequest
 from trails.projections.resources import JSON, LD_JSON
 from trails.request.answers import failure_of
-from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Route
+from trails.request.operations import OPERATIONS
 from trails.request.resources.representations import RecordForm
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, RecordName
 from trails.surfaces.rest.backend import join_page, place_problem, write_uri
@@ -116,12 +116,23 @@ class LocalGraphClient:
             except ValidationError as error:
                 raise error_of(failure_of(error, "graph_load")) from None
             return LoadedData.of(done)
+        return msgspec.json.decode(self.draft_load(request, {}, progress), type=LoadedData)
+
+    def draft_load(
+        self,
+        request: LoadRequest,
+        controls: Mapping[str, bool],
+        progress: Callable[[int, int | None], None],
+    ) -> bytes:
+        """Load files as a request does, on a draft if ``controls`` say so."""
         sent = Upload(request)
         given = {name: value for name, value in sent.arguments.items() if value is not None}
         blocks = _each(sent.blocks(progress))
         try:
-            loading = self._kernel.transfers.load(self._actor, blocks, given, coding=sent.coding)
-            return msgspec.json.decode(self._body(loading), type=LoadedData)
+            loading = self._kernel.transfers.load(
+                self._actor, blocks, {**given, **controls}, coding=sent.coding
+            )
+            return self._body(loading)
         except ValidationError as error:
             raise sent.placed(error) from None
 
@@ -272,14 +283,26 @@ class RemoteGraphClient:
 
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Send files as one upload; errors name the file they are in."""
+        return msgspec.json.decode(self.draft_load(request, {}, progress), type=LoadedData)
+
+    def draft_load(
+        self,
+        request: LoadRequest,
+        controls: Mapping[str, bool],
+        progress: Callable[[int, int | None], None],
+    ) -> bytes:
+        """Send files as one upload, to a draft if ``controls`` say so."""
         sent = Upload(request)
+        asked = {name: str(value).lower() for name, value in controls.items()}
         try:
-            done = self._connection.send(
-                f"{self._root}/load", sent.arguments, sent.blocks(progress), sent.headers
+            return self._connection.send(
+                f"{self._root}/load",
+                {**sent.arguments, **asked},
+                sent.blocks(progress),
+                sent.headers,
             )
         except ValidationError as error:
             raise sent.placed(error) from None
-        return msgspec.json.decode(done, type=LoadedData)
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]:
         """Yield a graph as a file."""

@@ -17,6 +17,7 @@ from trails.errors import ConflictError, NotFoundError, ValidationError
 from trails.model.capabilities import Tool, ToolList
 from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.kinds import Iri, kind_of
+from trails.model.operations.drafts import DryRunResult, ProposalResult
 from trails.model.operations.graph import (
     ChangeResult,
     LoadedData,
@@ -34,6 +35,7 @@ from trails.model.operations.history import (
     DifferenceResult,
     MergeOutcome,
 )
+from trails.model.values.lang_texts import LangText
 from trails.model.writes import LoadRequest
 from trails.surfaces.cli.operations import (
     InstancePage,
@@ -52,6 +54,9 @@ def write_params(params: Mapping[str, object]) -> dict[str, object]:
 def _write(value: object) -> object:
     if isinstance(value, Iri):
         return {"@id": str(value)}
+    if isinstance(value, LangText) and len(value) == 1:
+        ((tag, text),) = value.items()
+        return {"@value": text, "@language": tag}
     kind = kind_of(value)
     if kind is None or kind.plain is None:
         return value
@@ -83,6 +88,14 @@ class GraphClient(Protocol):
     def load(
         self, request: LoadRequest, progress: Callable[[int, int | None], None]
     ) -> LoadedData: ...
+
+    def draft_load(
+        self,
+        request: LoadRequest,
+        controls: Mapping[str, bool],
+        progress: Callable[[int, int | None], None],
+    ) -> bytes:
+        """Load files on a draft of the graph."""
 
     def export(self, arguments: Mapping[str, object]) -> Generator[bytes, None, None]: ...
 
@@ -205,6 +218,20 @@ class CommandSession:
         given = {**what, "branch": branch, **msgspec.structs.asdict(options)}
         return self.typed(MutationResult, "graph_mutate", given)
 
+    def draft(self, name: str, arguments: Mapping[str, object]) -> DryRunResult | ProposalResult:
+        """What a built-in that writes would change, or has proposed."""
+        return _read_draft(self.record(name, arguments))
+
+    def draft_load(
+        self,
+        request: LoadRequest,
+        controls: Mapping[str, bool],
+        progress: Callable[[int, int | None], None],
+    ) -> DryRunResult | ProposalResult:
+        """What a load would change, or has proposed."""
+        found = self._client.draft_load(request, controls, progress)
+        return _read_draft(msgspec.json.decode(found, type=dict[str, object]))
+
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit."""
         return self._client.load(request, progress)
@@ -236,6 +263,12 @@ class CommandSession:
         """Call a built-in that has a REST route, whose result has this type."""
         given = {key: value for key, value in arguments.items() if value is not None}
         return msgspec.json.decode(self._client.record(name, given), type=wanted)
+
+
+def _read_draft(found: Mapping[str, object]) -> DryRunResult | ProposalResult:
+    if "dry_run" in found:
+        return msgspec.convert(found, DryRunResult)
+    return msgspec.convert(found, ProposalResult)
 
 
 def _place(view: ReadState) -> dict[str, object]:

@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -56,19 +56,31 @@ async def deliver_webhooks(
     app: App, graphs: ServedGraphs, environment: Mapping[str, str], report: Callable[[str], None]
 ) -> None:
     """Deliver to all webhooks of a project until cancelled."""
-    senders = []
-    for name, settings in app.settings.graphs.items():
-        kernel = graphs[name] if settings.webhooks else None
-        if kernel is None or isinstance(kernel, Failure):
-            continue
-        graph = app.graph(name)
-        if graph.folder is None or graph.read_only is not None:
-            report(f"graph {name} is read-only: its webhooks are not served")
-            continue
-        for each in settings.webhooks:
-            sender = WebhookSender(kernel, graph, each, app.settings.project.name)
-            senders.append(sender.run(environment, report))
-    await asyncio.gather(*senders)
+    given = {name: each.webhooks for name, each in app.settings.graphs.items() if each.webhooks}
+    await asyncio.gather(
+        *(_deliver(app, graphs, name, each, environment, report) for name, each in given.items())
+    )
+
+
+async def _deliver(
+    app: App,
+    graphs: ServedGraphs,
+    name: str,
+    given: Sequence[WebhookSettings],
+    environment: Mapping[str, str],
+    report: Callable[[str], None],
+) -> None:
+    """Deliver to the webhooks of a graph, as soon as it is served."""
+    while isinstance(kernel := graphs[name], Failure):
+        if name not in app.quarantined:
+            return
+        await asyncio.sleep(_GLANCE)  # a reload may end the quarantine
+    graph = app.graph(name)
+    if graph.folder is None or graph.read_only is not None:
+        report(f"graph {name} is read-only: its webhooks are not served")
+        return
+    senders = [WebhookSender(kernel, graph, each, app.settings.project.name) for each in given]
+    await asyncio.gather(*(each.run(environment, report) for each in senders))
 
 
 class _Pending(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ class _FieldReader(msgspec.Struct, frozen=True, eq=False):
     def look(self, ctx: GraphContext, cursor: SignedCursor | None, look: Look[T]) -> T:
         """What ``look`` makes of the field; with a cursor, of the text that it is pinned to."""
         kg, wanted = ctx.kg, self.reference
-        check_type(kg.schema, wanted.type)
+        check_type(kg.schema, wanted.type, kg)
 
         def seen(state: NodeState | None, commit: str) -> tuple[T] | None:
             if state is None:

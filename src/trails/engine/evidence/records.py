@@ -204,7 +204,7 @@ def find_record(
     kg: GraphSession, type_name: str, reference: str, place: ReadPoint = HERE
 ) -> tuple[NodeState, str]:
     """A node of a type, and the commit whose state it is; NotFoundError names the nearest ones."""
-    check_type(kg.schema, type_name)
+    check_type(kg.schema, type_name, kg)
     state, commit = kg.find_with_commit(type_name, reference)
     if state is None:
         raise missing_record(kg, type_name, reference, place)
@@ -224,10 +224,12 @@ def missing_record(
     )
 
 
-def check_type(schema: Schema, name: str) -> None:
-    """Refuse a type that does not exist."""
+def check_type(schema: Schema, name: str, kg: GraphSession | None = None) -> None:
+    """Refuse a type that does not exist; ``kg`` knows what it was renamed to."""
     if name not in schema.by_name:
         hint = suggest(name, schema.by_name) if schema.by_name else NO_TYPES
+        if kg is not None and (now := kg.renamed_type(name)) is not None:
+            hint = f"it was renamed to {now!r}, and ids have stayed: use {now}/<id>"
         raise NotFoundError(
             f"there is no type {shorten(name)} (trails://kg/types lists all); {hint}",
             type=name[:100],
@@ -252,7 +254,7 @@ def known_field(
 class Titles:
     """What readers call instances: the value of the type's label field, or the id.
 
-    An edge is called by its ends: its label field, if any, tells no two of them apart.
+    An edge is called by its ends and its key: its label field, if any, tells no two of them apart.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -261,22 +263,34 @@ class Titles:
 
     def of(self, row: NodeState) -> str:
         """The title of an instance."""
-        if self._schema.by_name[row.type].edge is not None:
+        descriptor = self._schema.by_name[row.type]
+        if descriptor.edge is not None:
             source, target = map(row.values.get, ENDS)
             if isinstance(source, str) and isinstance(target, str):
-                return f"{unquote(source)} → {unquote(target)}"
+                return f"{unquote(source)} → {unquote(target)}{self._key(descriptor, row)}"
         known = self._fields.get(row.type)
         if known is None:
             known = self._fields[row.type] = self._field(row.type)
         value = row.values.get(known[0])
-        if value is None:
-            return row.id
-        text = value[: _LONGEST + 1] if isinstance(value, StoredText) else known[1](value)
-        return text if len(text) <= _LONGEST else text[: boundary_before(text, _LONGEST)] + "…"
+        return row.id if value is None else _shortened(value, known[1])
+
+    @staticmethod
+    def _key(descriptor: TypeDescriptor, row: NodeState) -> str:
+        """What distinguishes an edge from the others between its ends, in brackets."""
+        key = descriptor.key
+        value = None if key is None else row.values.get(key.name)
+        if key is None or key.type.row is None or value is None:
+            return ""
+        return f" ({_shortened(value, key.type.row.lexical)})"
 
     def _field(self, type_name: str) -> tuple[str, Callable[..., str]]:
         field = self._schema.by_name[type_name].label
         if field is None:
             return "", str
         row = field.type.row
-        return field.name, str if row is None else row.lexical
+        return field.name, str if row is None or row.tagged else row.lexical
+
+
+def _shortened(value: object, spell: Callable[..., str]) -> str:
+    text = value[: _LONGEST + 1] if isinstance(value, StoredText) else spell(value)
+    return text if len(text) <= _LONGEST else text[: boundary_before(text, _LONGEST)] + "…"

@@ -41,6 +41,7 @@ from trails.model.nodes import Near, NodeState, PageEnd, Selection
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.json_values import Json
+from trails.model.values.lang_texts import LangText
 from trails.views.text.corpus import Corpus
 from trails.views.text.grammar import TextQuery, parse
 from trails.views.text.index import TextIndex, Texts
@@ -385,7 +386,7 @@ def _place(state: NodeState, field: _Field, item: int) -> FieldPath:
     """Where a text of a record is: the field, an item of a list, or a string of a Json value."""
     name = field.declared.name
     value = state.values[name]
-    if isinstance(value, Json):
+    if isinstance(value, Json | LangText):
         return FieldPath(name, path=pointer_to(value, item))
     return FieldPath(name, item if field.declared.many else None)
 

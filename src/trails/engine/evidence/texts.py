@@ -26,6 +26,7 @@ from trails.model.types import PredicateDescriptor, ValueType
 from trails.model.uris import HERE, ReadPoint
 from trails.model.values.blobs import Blob
 from trails.model.values.json_values import Json, JsonError
+from trails.model.values.lang_texts import LangText
 from trails.views.nodes.long_texts import StoredText
 from trails.views.text.analysis import Analyzer
 from trails.views.text.grammar import parse
@@ -105,6 +106,12 @@ class _Part(msgspec.Struct, frozen=True):
 def _part(field: PredicateDescriptor, value: object, path: str | None) -> object:
     if path is None or value is None:
         return value
+    if isinstance(value, LangText):
+        found = value.get(path.removeprefix("/"))
+        if found is None:
+            message = f"path: {field.name} has no text at {path!r}; it has /{', /'.join(value)}"
+            raise _wrong("path", message, path)
+        return _Part(found)
     if field.type.scalar.kind != "Json":
         raise _wrong("path", f"{field.name} is {field.type}, not Json; leave out path", path)
     whole = Json.trusted(value[:]) if isinstance(value, StoredText) else value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Final
 
@@ -252,6 +252,23 @@ class Ancestry:
                     seen.add(parent)
                     heappush(heap, -parent)
         return False
+
+    def behind(self, new: str, commits: Iterable[Commit]) -> list[Commit]:
+        """Those of some commits that are a commit or lie behind it, in log order."""
+        wanted = {each.seq: each for each in commits}
+        if not wanted or new == GENESIS:
+            return []
+        oldest, newest = min(wanted), self.place(new)
+        heap, seen, found = [-newest], {newest}, []
+        while heap and -heap[0] >= oldest:
+            seq = -heappop(heap)
+            if seq in wanted:
+                found.append(wanted[seq])
+            for parent in self._links.parents(seq):
+                if parent not in seen:
+                    seen.add(parent)
+                    heappush(heap, -parent)
+        return found[::-1]
 
 
 Permits = Callable[[str], bool]

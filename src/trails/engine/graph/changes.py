@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from trails.model.history import Commit, FieldChange, NodeChange
 from trails.model.nodes import NodeState
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.values.lang_texts import split_part
 from trails.views import terms
 
 Member = object
@@ -41,9 +42,10 @@ class NodeNet(msgspec.Struct):
     met: bool = False
     """Whether its being there was touched at all."""
     values: dict[str, tuple[object, object]] = msgspec.field(default_factory=dict)
-    """Field of one value → before, after; None means no value."""
+    """Field of one value, ordered list, or one language of a field (``title@en``) → before, after;
+    None means no value."""
     members: dict[str, dict[Member, tuple[bool, bool]]] = msgspec.field(default_factory=dict)
-    """Field of many values → member → in it before, in it after."""
+    """Set → member → in it before, in it after."""
     commits: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """Field → the commits that touched it; the empty name is the node itself."""
 
@@ -56,13 +58,35 @@ class NodeNet(msgspec.Struct):
 Net = dict[str, NodeNet]
 
 
-def net_changes(graph: Graph, path: Path, types: Container[str] | None = None) -> Net:
+class Naming(Protocol):
+    """What the nodes and fields of one state are called in another one."""
+
+    def handle(self, handle: str) -> str:
+        """The handle of a node."""
+
+    def field(self, type_name: str, field: str) -> str:
+        """The name of a field."""
+
+
+class NetNames(Protocol):
+    """What nodes and fields are called in a net effect, if that is not what the commits say."""
+
+    def at(self, commit: Commit, *, after: bool) -> Naming:
+        """For what a commit says under its own types (``after``) or the former ones."""
+
+
+def net_changes(
+    graph: Graph,
+    path: Path,
+    types: Container[str] | None = None,
+    names: NetNames | None = None,
+) -> Net:
     """The net effect of a way through the log, by node; of certain types alone, if said."""
     net: Net = {}
     for commit in path.undo:
-        _fold(graph, net, commit, types, undo=True)
+        _fold(graph, net, commit, types, names, undo=True)
     for commit in path.redo:
-        _fold(graph, net, commit, types, undo=False)
+        _fold(graph, net, commit, types, names, undo=False)
     return {handle: node for handle, node in with_pauses(net.items()) if _settle(node)}
 
 
@@ -79,7 +103,13 @@ def count_changes(net: Net) -> tuple[int, int, int]:
 
 
 def _fold(
-    graph: Graph, net: Net, commit: Commit, types: Container[str] | None, *, undo: bool
+    graph: Graph,
+    net: Net,
+    commit: Commit,
+    types: Container[str] | None,
+    names: NetNames | None,
+    *,
+    undo: bool,
 ) -> None:
     former, compiled = graph.folding.types_around(commit)
     with graph.folding.statements(commit) as (removed, added):
@@ -88,7 +118,9 @@ def _fold(
         for known, stream, adding in reversed(steps) if undo else steps:
             for quads in batched(known.terms.parse(stream)):
                 come, gone = (quads, []) if adding != undo else ([], quads)
-                _note(net, known.schema, known.terms.changes(gone, come), commit.id, types)
+                changes = known.terms.changes(gone, come)
+                naming = None if names is None else names.at(commit, after=adding)
+                _note(net, known.schema, changes, commit.id, types, naming)
 
 
 def _note(
@@ -97,25 +129,50 @@ def _note(
     changes: dict[str, terms.Change],
     commit: str,
     types: Container[str] | None,
+    naming: Naming | None = None,
 ) -> None:
     for handle, change in with_pauses(changes.items()):
-        if types is not None and handle.partition("/")[0] not in types:
+        type_name = handle.partition("/")[0]
+        if types is not None and type_name not in types:
             continue
-        node = net.get(handle)
+        named = handle if naming is None else naming.handle(handle)
+        node = net.get(named)
         if node is None:
-            node = net[handle] = NodeNet()
+            node = net[named] = NodeNet()
         if change.new or change.gone:
             if not node.met:
                 node.met, node.was = True, change.gone
             node.stays = change.new
             _blame(node, "", commit)
-        descriptor = schema.by_name[handle.partition("/")[0]]
-        for name, values in change.removed.items():
-            _remove(node, name, values, many=descriptor.by_name[name].many)
-            _blame(node, name, commit)
-        for name, values in change.added.items():
-            _add(node, name, values, many=descriptor.by_name[name].many)
-            _blame(node, name, commit)
+        descriptor = schema.by_name[type_name]
+        for note, sides in ((_remove, change.removed), (_add, change.added)):
+            for name, values in sides.items():
+                field = descriptor.by_name[name]
+                if naming is not None:
+                    name = naming.field(type_name, name)  # noqa: PLW2901
+                    if field.target is not None:
+                        values = [_renamed(naming, each) for each in values]  # noqa: PLW2901
+                for part, each in _parts(field, name, values):
+                    note(node, part, each, is_set=field.is_set)
+                    _blame(node, part, commit)
+
+
+def _parts(
+    field: PredicateDescriptor, name: str, values: Sequence[object]
+) -> Iterator[tuple[str, Sequence[object]]]:
+    """What changes alone, with its values: a field, or ``title@en``, one language of it."""
+    if not field.tagged:
+        yield name, values
+        return
+    for tag, text in cast(Sequence[terms.Tagged], values):
+        yield f"{name}@{tag}", (text,)
+
+
+def _renamed(naming: Naming, value: object) -> object:
+    """A reference, or an ordered list of them, under other names."""
+    if isinstance(value, tuple):
+        return tuple(naming.handle(str(each)) for each in value)
+    return naming.handle(str(value))
 
 
 def _blame(node: NodeNet, field: str, commit: str) -> None:
@@ -124,8 +181,8 @@ def _blame(node: NodeNet, field: str, commit: str) -> None:
         commits.append(commit)
 
 
-def _remove(node: NodeNet, name: str, values: Iterable[object], *, many: bool) -> None:
-    if many:
+def _remove(node: NodeNet, name: str, values: Iterable[object], *, is_set: bool) -> None:
+    if is_set:
         members = node.members.setdefault(name, {})
         for value in values:
             members[value] = (members.get(value, (True, True))[0], False)
@@ -134,8 +191,8 @@ def _remove(node: NodeNet, name: str, values: Iterable[object], *, many: bool) -
             node.values[name] = (node.values.get(name, (value, None))[0], None)
 
 
-def _add(node: NodeNet, name: str, values: Iterable[object], *, many: bool) -> None:
-    if many:
+def _add(node: NodeNet, name: str, values: Iterable[object], *, is_set: bool) -> None:
+    if is_set:
         members = node.members.setdefault(name, {})
         for value in values:
             members[value] = (members.get(value, (False, False))[0], True)
@@ -191,7 +248,10 @@ class Plain:
 
     def __call__(self, name: str, value: object) -> object:
         """One value of a field, or all the values of a field of many; references as IRIs."""
+        name, tag = split_part(name)
         field = next((each.by_name[name] for each in self._types if name in each.by_name), None)
+        if tag:
+            return value
         if value is None or field is None:
             return value if value is None or isinstance(value, bool | int | float) else str(value)
         if field.many and isinstance(value, tuple):
@@ -267,7 +327,7 @@ def _field_changes(before: TypeDescriptor, after: TypeDescriptor) -> Iterator[st
             yield f"field {name} is gone"
         elif old != new:
             yield f"field {name} changed"
-    for what in ("description", "iri", "extends", "unique", "index", "edge"):
+    for what in ("description", "iri", "extends", "unique", "index", "edge", "abstract"):
         if getattr(before, what) != getattr(after, what):
             yield f"{what} changed"
 
@@ -276,13 +336,16 @@ def refuse_misfit(problems: Sequence[BrokenRule]) -> None:
     """Raise SchemaMismatchError where stored nodes do not fit a new schema."""
     if not problems:
         return
-    found = count(sum(each.count for each in problems), "problem")
-    kinds = count(len(problems), "kind")
-    listed = [str(each) for each in problems]
-    raise SchemaMismatchError(
+    raise misfit([str(each) for each in problems], sum(each.count for each in problems))
+
+
+def misfit(listed: list[str], total: int) -> SchemaMismatchError:
+    """The error for declared types that do not fit the data."""
+    found, kinds = count(total, "problem"), count(len(listed), "kind")
+    return SchemaMismatchError(
         f"the declared types do not fit the data of this graph ({found} of {kinds}): "
-        f"{'; '.join(listed[:_SHOWN])}. Correct the declarations; or declare the former types "
-        "again, change the data, and then the types",
+        f"{'; '.join(listed[:_SHOWN])}. Correct the declarations; or see what has to change with "
+        "'trails schema plan', and bring the data along with a migration ('trails migrate plan')",
         problems=listed,
     )
 
@@ -326,6 +389,9 @@ def changed_reading(old: Schema, new: Schema, name: str) -> Iterator[tuple[str, 
             changed.many,
         ):
             yield field.name, f"{field.type} became {changed.type}"
+        elif field.ordered != changed.ordered:
+            how = "became" if changed.ordered else "is no longer"
+            yield field.name, f"{field.type} {how} ordered"
 
 
 def new_defaults(before: TypeDescriptor | None, after: TypeDescriptor) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from trails.engine.validation.rules import RuleBook
 from trails.engine.validation.validate import Validator
-from trails.errors import NotFoundError
+from trails.errors import NotFoundError, SchemaMismatchError
 from trails.model.caches import LRUCache
 from trails.model.history import Head
 from trails.model.iris import Names
@@ -35,10 +35,23 @@ SNAPSHOT: Final = "@"
 _BIRTHS: Final = count(1)
 
 
+def refuse_unknown_kinds(schema: Schema) -> None:
+    """Refuse types of a plugin that is not there: values can't be read without their kind."""
+    unknown = schema.unknown_kinds()
+    if unknown:
+        kinds = ", ".join(f"{name} ({field})" for name, field in unknown.items())
+        raise SchemaMismatchError(
+            f"stored types use kinds that no plugin here provides: {kinds}; install the plugin and "
+            "name it in [project] plugins. The data is unchanged",
+            kinds=list(unknown),
+        )
+
+
 class CompiledSchema:
     """What a schema means for statements, values and rules; made once a schema."""
 
     def __init__(self, schema: Schema, names: Names) -> None:
+        refuse_unknown_kinds(schema)
         self.schema = schema
         self._names = names
         self.terms = Terms(schema, names)
@@ -96,6 +109,8 @@ class Checkout:
         self.rules: RuleBook
         """What its types say about other nodes."""
         self.misfit: Misfit | None = None
+        self.own_types: tuple[tuple[str, str], bool] | None = None
+        """Its types and those of ``main`` → whether they were changed here."""
 
     def use(self, compiled: CompiledSchema) -> None:
         """Read and write with these types from now on."""

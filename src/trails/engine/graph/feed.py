@@ -27,7 +27,16 @@ from trails.errors import TrailsError
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
-from trails.model.visibility import ENDS, ChangeKey, change_keys_between, type_of
+from trails.model.visibility import (
+    ENDS,
+    ChangeKey,
+    change_keys_between,
+    list_key,
+    list_parts,
+    type_of,
+)
+from trails.views.lists import unpack
+from trails.views.terms import read_statements
 
 MANY: Final = 2_000
 """Above so many nodes only their change key is named."""
@@ -213,10 +222,12 @@ class StatementPlace(NamedTuple):
     refers: bool
     joins: bool
     """Whether the type is one of edges."""
+    ordered: bool = False
+    """Whether a statement is a whole list."""
 
 
-Said = tuple[StatementPlace, str, bytes]
-"""A statement: where it belongs, what it refers to, and its line."""
+Said = tuple[StatementPlace, tuple[str, ...], bytes]
+"""A statement: where it belongs, the types that it refers to, and its line."""
 
 
 class ChangeScan:
@@ -279,7 +290,9 @@ def places_of(schema: Schema, names: Names) -> Mapping[tuple[bytes, bytes], Stat
         found[name, _CLASS] = StatementPlace(ChangeKey(each.name), main, refers=False, joins=joins)
         for field in each.fields:
             key, refers = ChangeKey(each.name, field.name), field.target is not None
-            found[name, names.term(field.iri).encode()] = StatementPlace(key, None, refers, joins)
+            found[name, names.term(field.iri).encode()] = StatementPlace(
+                key, None, refers, joins, field.ordered
+            )
     return found
 
 
@@ -313,24 +326,32 @@ class _Net:
             place = places.get((kind, predicate))
             if place is None or (place.main_class is not None and value != place.main_class):
                 continue
-            target = ""
-            if place.refers:
-                if value is None or not value.startswith(self._nodes):
-                    continue
-                target = type_of(value[len(self._nodes) :].decode())
+            parts = list(self._parts(place, value, line))
             if not place.joins:
-                self._put((place, target, line), (), step)
+                for part in parts:
+                    self._put(part, (), step)
                 continue
             if handle != edge:
                 self._count_edge(edge.decode(), said, step)
                 edge, said = handle, []
-            said.append((place, target, line))
+            said += parts
         self._count_edge(edge.decode(), said, step)
+
+    def _parts(self, place: StatementPlace, value: bytes | None, line: bytes) -> Iterator[Said]:
+        """A statement, or of an ordered list of references what those see who see some types."""
+        if not place.refers:
+            yield place, (), line
+        elif place.ordered:
+            subject = line[: line.index(b">") + 1]
+            for types, handles in list_parts(_handles_in(line, self._nodes.decode())).items():
+                yield place, types, b"%b %b" % (subject, " ".join(handles).encode())
+        elif value is not None and value.startswith(self._nodes):
+            yield place, (type_of(value[len(self._nodes) :].decode()),), line
 
     def _count_edge(self, handle: str, said: list[Said], step: int) -> None:
         if not said:
             return
-        known = {place.key.field: target for place, target, _ in said}
+        known = {place.key.field: types[0] for place, types, _ in said if len(types) == 1}
         waiting = [*self._waiting.pop(handle, ()), *((each, step) for each in said)]
         if all(end in known for end in ENDS):
             self._put_edge(waiting, tuple(known[end] for end in ENDS))
@@ -356,10 +377,10 @@ class _Net:
         self._looked_up = len(self._waiting)
 
     def _put(self, said: Said, ends: tuple[str, ...], step: int) -> None:
-        place, target, line = said
+        place, types, line = said
         key = place.key
-        if target or ends:
-            key = ChangeKey(key.type, key.field, target, ends)
+        if types or ends:
+            key = list_key(key._replace(ends=ends), types) if types else key._replace(ends=ends)
         counted = self._counts.get(key)
         if counted is None:
             if key in self._counts:
@@ -385,3 +406,12 @@ class _Net:
 
     def _handle_of(self, line: bytes) -> str:
         return line[1 + len(self._nodes) : line.index(b">")].decode()
+
+
+def _handles_in(line: bytes, nodes: str) -> list[str]:
+    """The nodes that the statement of an ordered list refers to."""
+    for quad in read_statements(line, lenient=True):
+        packed = unpack(quad.object)
+        if packed is not None:
+            return [each.removeprefix(nodes) for each in packed.items]
+    return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -22,6 +22,7 @@ from trails.engine.graph.activities import Activities
 from trails.engine.graph.ancestry import Ancestry, Containment
 from trails.engine.graph.checkouts import MAIN as MAIN  # noqa: PLC0414 - those who import Graph need it
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout, CompiledSchema, unknown_branch
+from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
@@ -55,7 +56,15 @@ if TYPE_CHECKING:
 
 TEMPORARY: Final = "tmp"
 """The folder of a graph for files that are useless after the process that made them."""
-Step = Literal["before_append", "after_append", "mid_apply", "after_apply", "before_acknowledge"]
+Step = Literal[
+    "before_append",
+    "after_append",
+    "mid_apply",
+    "after_apply",
+    "mid_declare",
+    "after_declare",
+    "before_acknowledge",
+]
 """Moments of a write at which a process may die; tests stop there."""
 
 _READ_ATTEMPTS = 3
@@ -111,6 +120,10 @@ class Graph:
     """For how long idempotency keys are kept."""
     embedder: Embedder | None = None
     """Makes vectors of texts; None if the settings name no function."""
+    declarations: DeclarationKeeper | None = None
+    """Declares what changes of the types of ``main`` need; None if types are declared elsewhere."""
+    list_migrations: Callable[[], Sequence[str]] = tuple
+    """The names of the project's migrations, in their order; set by the project."""
     branch_makers: dict[str, str] | None = None
     """Branch → who made it, once that was needed."""
 
@@ -144,6 +157,10 @@ class Graph:
         self.feed = Feed()
         self.progress = progress
         self._writers = FairQueue(1)
+        self.migrating = threading.Lock()
+        """Held while migrations are applied or rolled back."""
+        self.migrations_follow = False
+        """Whether others follow the one that is under way; declarations may be ahead of it."""
         self.blocking = Meter(0)
         """Seconds for which each actor's long writes have kept others waiting."""
         self._owner: int | None = None
@@ -267,7 +284,10 @@ class Graph:
 
     def compile(self, schema: Schema) -> CompiledSchema:
         """What a schema means that may not be stored yet."""
-        return self._compiled.setdefault(schema.digest, CompiledSchema(schema, self.names))
+        found = self._compiled.get(schema.digest)
+        if found is None:
+            found = self._compiled.setdefault(schema.digest, CompiledSchema(schema, self.names))
+        return found
 
     def checkout(self, branch: str) -> Checkout:
         """A branch; on its first use here its index is made or brought up."""
@@ -364,6 +384,14 @@ class Graph:
         self.bring_to_head(checkout)
         if checkout is self.main and settled:
             self.nodes.settle_now_or_later()
+
+    def keep_blobs(self, digests: Collection[str]) -> None:
+        """Make blobs durable before the log names them; called with the writer's lock."""
+        self.blobs.keep(digests, self.log.last_seq())
+
+    def blobs_committed(self, digests: Collection[str]) -> None:
+        """The log names these blobs now."""
+        self.blobs.committed(digests)
 
     # --- views follow the log ------------------------------------------------------
 

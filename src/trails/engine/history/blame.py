@@ -2,8 +2,10 @@
 
 A value is a statement. The commit that wrote it is the newest one that added it on the way along
 first parents from the state that is asked about. If that is a merge, and the merged side has the
-same statement, the side is followed; so a merge is named only for what it decided itself. Only the
-commits that changed the node are read, newest first, until every value is explained.
+same statement, the side is followed; so a merge is named only for what it decided itself. A commit
+that changes types may write a statement again under other names: then the statement that it removed
+is followed. Only the commits that changed the node are read, newest first, until every value is
+explained.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import msgspec
 
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.node_history import commits_behind, complete_history, lines_of
+from trails.engine.graph.renames import NameHistory
 from trails.errors import CorruptionError
-from trails.model.history import Commit
+from trails.model.history import GENESIS, Commit
 from trails.model.nodes import NodeState
 
 MOST_READ: Final = 5_000
@@ -93,14 +96,41 @@ class _Blame:
         """Explain what a state has; so what is left at the end was there from the beginning."""
         for commit, is_first in self._commits(start) if wanted else ():
             merged = len(commit.parents) > 1
-            if not (is_first and not merged and commit.added > _LARGE):
+            changed = self._changes_types(commit)
+            if changed or not (is_first and not merged and commit.added > _LARGE):
                 _, added = self._read(commit, removals=False)
-                self._explain(wanted.intersection(added), commit)
+                found = wanted.intersection(added)
+                if found and changed:
+                    found -= self._follow_names(commit, found)
+                self._explain(found, commit)
                 wanted.difference_update(added)
             if is_first:
                 self._take(wanted, commit)
             if not wanted:
                 return
+
+    def _changes_types(self, commit: Commit) -> bool:
+        parent = commit.first_parent
+        return parent != GENESIS and self._graph.ancestry.schema_at(parent) != commit.schema
+
+    def _follow_names(self, commit: Commit, lines: set[bytes]) -> set[bytes]:
+        """Explain statements that a commit only wrote under other names; which these are."""
+        graph, parent = self._graph, commit.first_parent
+        names = NameHistory.between(graph, commit.id, parent)
+        handle = names.handle(self._handle)
+        former = {_former_line(graph, commit, names, self._handle, line): line for line in lines}
+        with graph.log.open_removed(commit) as removed:
+            moved = former.keys() & set(
+                lines_of(removed, f"<{graph.names.nodes}{handle}>".encode())
+            )
+        if not moved:
+            return set()
+        earlier = _Blame(graph, handle)
+        earlier._left = self._left
+        found = earlier.find(graph.ancestry.place(parent), set(moved))
+        self._left = earlier._left
+        self._found.update({former[line]: each for line, each in found.items()})
+        return {former[line] for line in moved}
 
     def _follow_side(self, side: _Side) -> None:
         """Explain what a merge took from its other side; what that does not have is its own."""
@@ -132,3 +162,22 @@ class _Blame:
                 return [], lines_of(added, self._subject)
         with self._graph.folding.statements(commit) as (removed, added):
             return lines_of(removed, self._subject), lines_of(added, self._subject)
+
+
+def _former_line(
+    graph: Graph, commit: Commit, names: NameHistory, handle: str, line: bytes
+) -> bytes:
+    """A statement as it would be under the names before a commit."""
+    former, compiled = graph.folding.types_around(commit)
+    _, predicate, value = line.decode().split(" ", 2)
+    old, nodes = names.handle(handle), graph.names.nodes
+    declared = former.schema.by_name.get(old.partition("/")[0])
+    field = compiled.terms.field_of(handle, predicate[1:-1])
+    if field is not None and declared is not None:
+        name = names.field(handle.partition("/")[0], field.name)
+        if name in declared.by_name:
+            predicate = f"<{graph.names.term(declared.by_name[name].iri)}>"
+        if field.target is not None:
+            target = value.removeprefix(f"<{nodes}").removesuffix("> .")
+            value = f"<{nodes}{names.handle(target)}> ."
+    return f"<{nodes}{old}> {predicate} {value}".encode()

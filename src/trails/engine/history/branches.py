@@ -6,7 +6,7 @@ links when it is first queried with SPARQL, so a branch costs the same on a grap
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 
@@ -121,7 +121,7 @@ def create_branch(
                 f"branch {name!r} already exists; choose another name, or delete it first",
                 branch=name,
             )
-        makers = _makers(graph)
+        makers = branch_makers(graph)
         if most:
             _check_number(graph, actor, most)
         head = (refs or RefResolver(graph)).resolve(source)
@@ -139,7 +139,7 @@ def most_branches(graph: Graph, call: CallRecord | None) -> int:
     return graph.most_branches if call is not None and is_limited(call.caller) else 0
 
 
-def _makers(graph: Graph) -> dict[str, str]:
+def branch_makers(graph: Graph) -> dict[str, str]:
     """Existing branch → its creator; called with the writer's lock."""
     if graph.branch_makers is None:
         found: dict[str, str] = {}
@@ -152,8 +152,14 @@ def _makers(graph: Graph) -> dict[str, str]:
     return graph.branch_makers
 
 
+def check_branch_budget(graph: Graph, actor: str, most: int) -> None:
+    """Refuse one branch more than an actor may have; called with the writer's lock."""
+    if most:
+        _check_number(graph, actor, most)
+
+
 def _check_number(graph: Graph, actor: str, most: int) -> None:
-    used = sum(each == actor for each in _makers(graph).values())
+    used = sum(each == actor for each in branch_makers(graph).values())
     if used >= most:
         raise BudgetError(
             f"{actor} has {count(used, 'branch', 'branches')}; the limit is {most} (branches in "
@@ -194,7 +200,7 @@ def delete_branch(
             _check_merged(graph, name, heads, visible_history)
         info = _info(graph, name, head, visible_history)
         move = Move(name, "delete", head.commit, head.commit, actor, now())
-        makers = _makers(graph)
+        makers = branch_makers(graph)
         graph.log.move(move, head.schema)
         makers.pop(name, None)
         graph.drop_checkouts([name])
@@ -298,6 +304,14 @@ class Versions:
         return (
             None if self._access.unrestricted else VisibleHistory(self._graph, self._access, refs)
         )
+
+    def only_shown(self, branch: str, commits: Sequence[Commit]) -> Sequence[Commit]:
+        """Those of some commits of a branch that the actor may see, as it sees them."""
+        visible_history = self._visible_history(self._readable())
+        if visible_history is None:
+            return [each.public() for each in commits]
+        along = visible_history.along(branch)
+        return [along.describe(each) for each in along.only_shown(commits)]
 
     def create_branch(self, name: str, source: str = MAIN) -> BranchInfo:
         """Create a branch at another branch or at any commit."""

@@ -353,19 +353,25 @@ def _scan(graph: Graph, commit: Commit, commit_filter: CommitFilter | None) -> C
     classes: tuple[dict[str, None], dict[str, None]] = {}, {}
     touched: dict[str, None] = {}
     types = graph.folding.types_around(commit)
+    places = [places_of(known.schema, graph.names) for known in types]
     with graph.folding.statements(commit) as parts:
-        for side, (known, part) in enumerate(zip(types, parts, strict=True)):
-            places = places_of(known.schema, graph.names)
-            lines: Iterable[bytes] = part if commit_filter is None else commit_filter.visible(part)
-            for found in filter(None, map(match, with_pauses(lines))):
-                handle, kind, predicate, value = found.groups()
-                place = places.get((kind, predicate))
-                if place is None:
-                    continue
-                named = handle.decode()
-                touched[named] = None
-                if place.main_class is not None and value == place.main_class:
-                    classes[side][named] = None
+        lines: Iterable[tuple[int, bytes]] = (
+            ((side, line) for side, part in enumerate(parts) for line in part)
+            if commit_filter is None
+            else commit_filter.visible(*parts)
+        )
+        for side, line in with_pauses(lines):
+            found = match(line)
+            if found is None:
+                continue
+            handle, kind, predicate, value = found.groups()
+            place = places[side].get((kind, predicate))
+            if place is None:
+                continue
+            named = handle.decode()
+            touched[named] = None
+            if place.main_class is not None and value == place.main_class:
+                classes[side][named] = None
     gone, come = classes
     return {
         handle: "updated"

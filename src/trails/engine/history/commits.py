@@ -30,7 +30,7 @@ LIST_COMMITS: Final = "commit_list"
 """The tool that cursors of commits are for."""
 MOST_COMMITS: Final = 1000
 MOST_CHANGES: Final = 10_000
-_TOO_LARGE: Final = 2_000_000
+TOO_LARGE: Final = 2_000_000
 """Beyond this many statements, the changes of a commit are not listed."""
 
 
@@ -205,7 +205,7 @@ def show_commit(
     found = resolve_commit(graph, refs or RefResolver(graph), reference, visible_history)
     commit = found.public() if visible_history is None else visible_history.describe(found)
     net: Net = {}
-    large = commit.added + commit.removed > _TOO_LARGE
+    large = commit.added + commit.removed > TOO_LARGE
     if not large and visible_history is not None:
         net = visible_history.changes(found)
     elif not large:

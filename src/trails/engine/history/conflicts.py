@@ -15,6 +15,7 @@ from trails.engine.validation.rules import RuleError
 from trails.model.history import Conflict, ConflictKind, Take
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
+from trails.model.values.lang_texts import split_part
 
 _KINDS: Final[Mapping[str, ConflictKind]] = {
     "reference": "dangling_reference",
@@ -38,7 +39,7 @@ def violation_id(violation: RuleError) -> str:
 
 def field_of(violation: RuleError) -> str:
     """The field that a violation is about; for edges, their type and end."""
-    field = violation.field.rpartition(".")[2].partition("[")[0]
+    field = split_part(violation.field.rpartition(".")[2].partition("[")[0])[0]
     return f"{violation.edge}.{field}" if violation.edge else field
 
 
@@ -174,10 +175,9 @@ def _causes(net: Net, handles: tuple[str, ...], field: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for handle in handles:
         node = net.get(handle, NodeNet())
-        if field and field in node.commits:
-            commits = node.commits[field]
-        else:
-            commits = [each for group in node.commits.values() for each in group]
+        named = [each for each in node.commits if field in {each, split_part(each)[0]}]
+        groups = [node.commits[each] for each in named if field] or [*node.commits.values()]
+        commits = [each for group in groups for each in group]
         found.update(dict.fromkeys(commits))
     return tuple(found)
 
@@ -197,6 +197,12 @@ def _first_value(
             return None
         if node is not None and field in node.values:
             return plain(field, node.values[field][0])
+        if node is not None and isinstance(default, dict):  # texts by language
+            for name, (before, _) in node.values.items():
+                if split_part(name)[0] == field:
+                    tag = split_part(name)[1]
+                    kept = {each: text for each, text in default.items() if each != tag}
+                    default = kept if before is None else {**kept, tag: before}
     members = ours[handle].members.get(field, {}) if handle in ours else {}
     if not members or not isinstance(default, list | None):
         return default

@@ -9,6 +9,7 @@ merged nodes take the normal write path; rules that both sides violate together 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -17,10 +18,14 @@ from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.changes import count_changes, net_between, net_changes
 from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.declarations import UNCHANGED, PendingDeclarations, prepare_declarations
 from trails.engine.graph.feed import MANY, BranchChange, ChangeCollector
 from trails.engine.graph.graph import Graph, now
+from trails.engine.graph.renames import NameHistory
+from trails.engine.history.aligned_names import align_sides, rewriting_of
 from trails.engine.history.merge_plan import Merging
-from trails.engine.schema.evolution import broken_rules
+from trails.engine.schema.rewrite import NodeRewrite, RewriteSpool, ignore_progress
+from trails.engine.schema.rule_check import broken_rules
 from trails.engine.visibility.access import OPEN, Access, check_forward, check_merge_visibility
 from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_checkout
 from trails.engine.write.edits import change_types, put_states
@@ -28,7 +33,7 @@ from trails.engine.write.pending import drafting
 from trails.engine.write.write import IdempotencyKey, Write
 from trails.errors import ConflictError, TrailsError
 from trails.log.protocol import head_moved
-from trails.model.history import MergeRequest, MergeResult, Move
+from trails.model.history import MergeRequest, MergeResult, Move, Rename
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
@@ -110,6 +115,8 @@ class _Plan(msgspec.Struct, frozen=True):
     theirs: str
     schema: Schema | None = None
     states: dict[str, NodeState | None] = {}
+    renames: tuple[Rename, ...] = ()
+    """What the other side renamed, and is renamed with the merge."""
 
 
 class _Task:
@@ -181,8 +188,10 @@ class _Task:
             easy = self._without_commit(draft.checkout, other)
             if easy is not None:
                 return _Plan(easy, ours_id, theirs_id)
-            found = Merging(graph, draft, other, asked, access).run()
-            return _Plan(found, ours_id, theirs_id, draft.schema, draft.states)
+            aligned = align_sides(graph, draft, other, graph.ancestry.bases(ours_id, theirs_id))
+            found = Merging(graph, draft, other, asked, access, aligned).run()
+            renames = () if aligned is None else aligned.renames
+            return _Plan(found, ours_id, theirs_id, draft.schema, draft.states, renames)
 
     def _move(self, checkout: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
         """Fast-forward the target; None if either side moved since the plan."""
@@ -192,7 +201,8 @@ class _Task:
             moved = graph.log_head(checkout.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
                 return None
-            self._forward(checkout, theirs, plan.result)
+            pending = self._forward(checkout, theirs, plan.result)
+        pending.publish()
         publish_move(graph, checkout, plan.ours, plan.theirs)
         return plan.result
 
@@ -207,13 +217,44 @@ class _Task:
             return None
         try:
             if write.replayed is None:
-                if plan.schema is not None:
-                    change_types(write, plan.states, plan.schema)
-                put_states(write.nodes, plan.states)
+                self._put(write, plan)
         except BaseException:
             write.abandon()
             raise
         return self._finished(write, plan.result, plan.theirs)
+
+    def _put(self, write: Write, plan: _Plan) -> None:
+        """Bring the target into the planned state."""
+        if plan.renames:
+            self._put_renamed(write, plan)
+            return
+        if plan.schema is not None:
+            change_types(write, plan.states, plan.schema)
+        put_states(write.nodes, plan.states)
+
+    def _put_renamed(self, write: Write, plan: _Plan) -> None:
+        """Rename what the other side renamed, and bring the nodes into the merged states."""
+        nodes = write.nodes
+        rewriting = rewriting_of(self._graph, write.checkout.schema, plan.renames)
+        spool = RewriteSpool(self._graph, rewriting.new)
+        try:
+            rewriting.collect(nodes.index, nodes.db, spool, ignore_progress)
+            rewriting.retarget(plan.schema or rewriting.new)
+
+            def rewrites() -> Iterator[NodeRewrite]:
+                left = dict(plan.states)
+                for handle, after in spool:
+                    name = "" if after is None else after.handle
+                    yield NodeRewrite(handle, left.pop(name, after))
+                for handle, state in left.items():
+                    known = nodes.index.exists(nodes.db, handle)
+                    if known or state is not None:
+                        yield NodeRewrite(handle if known else "", state)
+
+            rewriting.apply(write, rewrites, logged=True)
+            write.record_renames(plan.renames)
+        finally:
+            spool.close()
 
     # --- under the lock --------------------------------------------------------------------
 
@@ -229,12 +270,14 @@ class _Task:
             ours_id, theirs_id = checkout.nodes.position.commit, theirs.nodes.position.commit
             easy = self._without_commit(checkout, theirs)
             moves = easy is not None and easy.outcome == "fast_forward" and not asked.dry_run
+            pending = UNCHANGED
             if moves and easy is not None:
-                self._forward(checkout, theirs, easy)
+                pending = self._forward(checkout, theirs, easy)
             elif easy is not None and not asked.dry_run:
                 self._keep(easy)
         if easy is not None:
             if moves:
+                pending.publish()
                 publish_move(graph, checkout, ours_id, theirs_id)
             return easy
         write = self._new_write(checkout, asked.expected_head)
@@ -243,7 +286,13 @@ class _Task:
             return self._finished(write, _replay(asked, write.replayed), theirs_id)
         try:
             theirs_id = theirs.nodes.position.commit
-            found = Merging(graph, write, theirs, asked, self._access).run()
+            if self._renamed(checkout, theirs):
+                plan = self._plan(checkout, theirs)
+                found, theirs_id = plan.result, plan.theirs
+                if found.outcome == "merged" and not asked.dry_run:
+                    self._put(write, plan)
+            else:
+                found = Merging(graph, write, theirs, asked, self._access).run()
         except BaseException:
             write.abandon()
             raise
@@ -251,6 +300,16 @@ class _Task:
             write.abandon()
             return found
         return self._finished(write, found, theirs_id)
+
+    def _renamed(self, checkout: Checkout, theirs: Checkout) -> bool:
+        """Whether names have to be aligned, for which a draft is needed."""
+        graph = self._graph
+        ours_id, theirs_id = checkout.nodes.position.commit, theirs.nodes.position.commit
+        return not graph.file.in_memory and any(
+            NameHistory.between(graph, base, side)
+            for base in graph.ancestry.bases(ours_id, theirs_id)
+            for side in (ours_id, theirs_id)
+        )
 
     # --- either way ------------------------------------------------------------------------
 
@@ -287,14 +346,28 @@ class _Task:
         with theirs.nodes.file.writer() as db:
             return bool(since) and any(broken_rules(theirs.nodes, db, theirs.compiled, since))
 
-    def _forward(self, checkout: Checkout, theirs: Checkout, result: MergeResult) -> None:
+    def _forward(
+        self, checkout: Checkout, theirs: Checkout, result: MergeResult
+    ) -> PendingDeclarations:
         """Move the target to the source's commit; called with the writer's lock."""
         graph = self._graph
-        ours_id, theirs_id = graph.log_head(checkout.name).commit, theirs.nodes.position.commit
-        move = Move(checkout.name, "fast_forward", theirs_id, ours_id, self._actor, now())
+        before, theirs_id = graph.log_head(checkout.name), theirs.nodes.position.commit
+        move = Move(checkout.name, "fast_forward", theirs_id, before.commit, self._actor, now())
         keyed = None if self._key is None else self._key.outcome(_kept(result), theirs_id)
-        graph.log.move(move, theirs.schema.digest, keyed)
-        graph.forward(checkout, theirs)
+        renames = [
+            rename
+            for each in graph.ancestry.path(before.commit, theirs_id).redo
+            for rename in each.renames
+        ]
+        pending = prepare_declarations(graph.declarations, checkout, before, theirs.schema, renames)
+        try:
+            graph.on_step("before_append")
+            graph.log.move(move, theirs.schema.digest, keyed)
+            graph.on_step("after_append")
+            graph.forward(checkout, theirs)
+        finally:
+            pending.settle()
+        return pending
 
     def _new_write(self, checkout: Checkout, expected_head: str | None) -> Write:
         asked = self._asked

@@ -13,6 +13,7 @@ from typing import Final, get_args
 from trails.engine.graph.changes import changed_reading, net_between, new_defaults, with_defaults
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
+from trails.engine.history.aligned_names import AlignedSides
 from trails.engine.history.conflicts import (
     Sides,
     clash_id,
@@ -22,8 +23,8 @@ from trails.engine.history.conflicts import (
     violation_id,
 )
 from trails.engine.history.three_way import Clash, Edit, Merge, common_state, three_way
-from trails.engine.schema.evolution import broken_around, broken_rules
 from trails.engine.schema.merge import merge_schemas, with_field, with_type, without_idle_rules
+from trails.engine.schema.rule_check import broken_around, broken_rules
 from trails.engine.validation.rules import RuleError
 from trails.engine.validation.validate import size_error, size_of
 from trails.engine.visibility.access import Access, check_types
@@ -51,6 +52,7 @@ from trails.model.history import (
 )
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
+from trails.model.values.lang_texts import split_part, with_part
 from trails.views.nodes.index import Replacement
 from trails.views.nodes.rows import handle_key, slot_name
 
@@ -70,7 +72,11 @@ class Merging:
         theirs: Checkout,
         asked: MergeRequest,
         access: Access,
+        aligned: AlignedSides | None = None,
     ) -> None:
+        """``aligned``: both sides under the same names, where one of them renamed something."""
+        self._aligned = aligned
+        theirs = theirs if aligned is None else aligned.theirs
         self._graph = graph
         self._access = access
         self._write = write
@@ -96,8 +102,11 @@ class Merging:
         ours, theirs = self._ours.nodes.position.commit, self._theirs.nodes.position.commit
         bases = graph.ancestry.bases(ours, theirs)
         self._merge_schemas(bases[0])
-        net_ours = net_between(graph, bases[0], ours)
-        net_theirs = net_between(graph, bases[0], theirs)
+        if self._aligned is not None:
+            net_ours, net_theirs = self._aligned.net_ours, self._aligned.net_theirs
+        else:
+            net_ours = net_between(graph, bases[0], ours)
+            net_theirs = net_between(graph, bases[0], theirs)
         common = common_state(graph, bases, ours, self._ours_now, self._mine)
         merged = three_way(common, net_ours, net_theirs)
         handles = [*merged.edits, *(each.handle for each in merged.clashes)]
@@ -174,11 +183,12 @@ class Merging:
         if self._mine.digest == self._other.digest:
             return
         graph = self._graph
-        base = (
-            Schema()
-            if base_commit == GENESIS
-            else graph.compiled(graph.ancestry.commit(base_commit).schema).schema
-        )
+        if self._aligned is not None:
+            base = self._aligned.base
+        elif base_commit == GENESIS:
+            base = Schema()
+        else:
+            base = graph.compiled(graph.ancestry.commit(base_commit).schema).schema
         self._base = base
         self._merged, torn = merge_schemas(
             base, self._mine, self._other, lambda name: self._side(schema_id(name))
@@ -344,7 +354,8 @@ class Merging:
         for clash in merged.clashes:
             type_name = clash.handle.partition("/")[0]
             # A field with conflicting declarations is decided with its type.
-            if clash.field and any(clash.field in each.get(type_name, ()) for each in unreadable):
+            field = split_part(clash.field)[0]
+            if field and any(field in each.get(type_name, ()) for each in unreadable):
                 continue
             self._settle_clash(clash, states, other)
         return states
@@ -364,9 +375,8 @@ class Merging:
             states[handle] = self._with(current, handle, clash.field, resolution.value)
         elif resolution.take == "theirs" and (current := states.get(handle, before)) is not None:
             # A value that violates a rule of the other side is a normal conflict.
-            values = {name: each for name, each in current.values.items() if name != clash.field}
-            if clash.theirs is not None:
-                values[clash.field] = clash.theirs
+            values = dict(current.values)
+            with_part(values, clash.field, clash.theirs)
             states[handle] = NodeState(current.type, current.id, values)
 
     def _apply(self, edit: Edit, handle: str, theirs: NodeState | None) -> NodeState | None:
@@ -377,10 +387,7 @@ class Merging:
             return None
         values = dict(ours.values)
         for name, (_, value) in edit.values.items():
-            if value is None:
-                values.pop(name, None)
-            else:
-                values[name] = value
+            with_part(values, name, value)
         type_name, identifier = split_handle(handle)
         for name, members in edit.members.items():
             held = values.get(name)
@@ -406,9 +413,9 @@ class Merging:
         """A node with one field replaced; the value may be in JSON form."""
         if state is None:
             return None
-        values: dict[str, object] = {**state.values, field: value}
-        if value is None:
-            del values[field]
+        values = dict(state.values)
+        with_part(values, field, value)
+        field = split_part(field)[0]
         errors: list[FieldError] = []
         validator = self._graph.compile(self._merged).validator
         checked = validator.check(state.type, values, f"{handle}.", errors)
@@ -659,7 +666,7 @@ def _count(
 
 
 def _last_name(path: str) -> str:
-    return path.rpartition(".")[2].partition("[")[0]
+    return split_part(path.rpartition(".")[2].partition("[")[0])[0]
 
 
 def _no_value(identifier: str) -> ConflictError:

@@ -22,6 +22,7 @@ from trails.model.fairness import with_pauses
 from trails.model.history import ConflictKind
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
+from trails.model.values.lang_texts import LangText
 
 
 class Edit(msgspec.Struct):
@@ -205,11 +206,13 @@ def common_state(graph: Graph, bases: list[str], ours: str, read: Read, schema: 
 def _fields(schema: Schema, state: NodeState | None) -> _Fields | None:
     if state is None:
         return None
-    known = schema.by_name[state.type].by_name
-    return {
-        name: frozenset(value) if known[name].many else value  # type: ignore[call-overload]
-        for name, value in state.values.items()
-    }
+    known, found = schema.by_name[state.type].by_name, _Fields()
+    for name, value in state.values.items():
+        if isinstance(value, LangText):
+            found |= {f"{name}@{tag}": text for tag, text in value.items()}
+        else:
+            found[name] = frozenset(value) if known[name].is_set else value  # type: ignore[call-overload]
+    return found
 
 
 def _change(was: _BaseNode, after: _Fields | None) -> NodeNet:

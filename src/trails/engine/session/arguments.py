@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Final
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.session.context import GraphContext
@@ -28,7 +27,7 @@ from trails.model.origins import current_trace
 from trails.model.types import ANY, OBJECT, REF, PredicateDescriptor, ValueType
 from trails.projections.json_schema import TypeLookup
 from trails.projections.tools import params_field
-from trails.registry.registry import Declared, Registry
+from trails.registry.registry import Declared, Registry, remember
 
 _context: ContextVar[GraphContext] = ContextVar("trails_arguments")
 """The context in which references are resolved while arguments are checked."""
@@ -46,8 +45,11 @@ class Arguments:
         fields: Iterable[PredicateDescriptor],
         special: Special,
         prefix: str = "",
+        held: Mapping[str, Callable[[object], object]] | None = None,
     ) -> None:
+        """``held``: how the function takes some of the values."""
         self._owner = owner
+        self._held = held or {}
         self._prefix = prefix
         self.fields = tuple(fields)
         self.names = {field.name: None for field in self.fields}.keys()
@@ -96,6 +98,8 @@ class Arguments:
             raw = given.get(name)
             value = check(default if raw is None else raw, path, errors)
             prepared[name] = list(value) if type(value) is tuple else value
+        for name, hold in self._held.items():
+            prepared[name] = hold(prepared[name])
         return prepared
 
     def read_object(self, value: object) -> dict[str, object]:
@@ -132,7 +136,9 @@ class ArgumentChecks:
         found = self._capabilities.get(capability.id)
         if found is None:
             shape = capability.descriptor.input_shape
-            found = self._capabilities[capability.id] = Arguments(capability.id, shape, self.built)
+            found = self._capabilities[capability.id] = Arguments(
+                capability.id, shape, self.built, held=capability.held
+            )
         return found
 
     def of_query(self, query: StoredQuery) -> Arguments:
@@ -176,16 +182,10 @@ class ArgumentChecks:
         return found
 
 
-_checks: Final[WeakKeyDictionary[Registry | Declared, ArgumentChecks]] = WeakKeyDictionary()
-
-
 def checks_of(registry: Registry, declared: Registry | Declared | None = None) -> ArgumentChecks:
     """The compiled checks of a registry snapshot, or of its visible part."""
     key = declared or registry
-    found = _checks.get(key)
-    if found is None:
-        found = _checks[key] = ArgumentChecks(registry, key)
-    return found
+    return remember(key, ArgumentChecks, lambda: ArgumentChecks(registry, key))
 
 
 def named(wanted: ValueType) -> Mapping[str, Coerce]:

@@ -20,6 +20,7 @@ from trails.engine.graph.checkouts import Checkout, CompiledSchema, compile_once
 from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.graph import Graph
+from trails.engine.graph.renames import renamed_type
 from trails.engine.schema.evolution import adopt_on_branch
 from trails.engine.session.blobs import SessionBlobs, blob_of
 from trails.engine.session.selection_check import names_known, settle_references
@@ -118,6 +119,11 @@ class GraphSession:
             if schema_filter is None
             else compile_once(schema_filter.schema, self._graph.names)
         )
+
+    def renamed_type(self, name: str) -> str | None:
+        """The visible type that once had another name; None if there is none."""
+        now = renamed_type(self._graph, self._checkout.head.commit, name)
+        return now if now != name and now in self.schema.by_name else None
 
     def _look(self) -> tuple[Schema, Visibility, SchemaFilter | None]:
         schema = self._checkout.schema
@@ -696,6 +702,15 @@ class GraphSession:
         commit = opened.commit = self._describe(write.finish())
         if self._call is not None and commit is not None:
             self._call.statements += commit.added + commit.removed
+
+    @contextmanager
+    def within(self, write: Write) -> Iterator[None]:
+        """Let the block read and write inside a write that its caller has begun and will end."""
+        self._open, self._thread = write, threading.get_ident()
+        try:
+            yield
+        finally:
+            self._open = None
 
     def _adopt(self) -> str | None:
         """Give the branch the declared types; return why it keeps its own, if it does.

@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import ceil, isfinite
 from time import time_ns
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -24,16 +25,14 @@ from trails.model.capabilities import Capability
 from trails.model.constraints import shorten
 from trails.model.history import Activity
 from trails.model.iris import Names
-from trails.model.kinds import BigInt, KindError
+from trails.model.kinds import BY_PYTHON, BigInt, KindError
 from trails.model.texts import count
 from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
 from trails.model.upkeep import Finding, flag, passed
 from trails.model.values.json_values import Json
-from trails.registry.registry import Declared, Registry
+from trails.registry.registry import Declared, Registry, remember
 
 Hook = Callable[[object], object]
-
-_MOST_WRITERS: Final = 1024
 
 
 def conformer(name: str, output: ValueType | None) -> Callable[[object], object]:
@@ -90,10 +89,21 @@ def _formless(value: object, error: Exception) -> TrailsError:
     )
 
 
-@lru_cache(maxsize=64)
 def hook_of(names: Names, declared: Declared | None = None) -> Hook:
     """The encoder's hook for types that it does not know."""
-    writers: dict[type, Hook] = {}
+    if declared is None:
+        return _complete_hook(names)
+    return remember(declared, (hook_of, names), lambda: _make_hook(names, declared))
+
+
+@lru_cache(maxsize=64)
+def _complete_hook(names: Names) -> Hook:
+    return _make_hook(names, None)
+
+
+def _make_hook(names: Names, declared: Declared | None) -> Hook:
+    # Classes of an application that was reloaded are not kept.
+    writers: WeakKeyDictionary[type, Hook] = WeakKeyDictionary()
 
     def hook(value: object) -> object:
         cls = type(value)
@@ -102,12 +112,13 @@ def hook_of(names: Names, declared: Declared | None = None) -> Hook:
             return writer(value)
         descriptor = getattr(cls, "__trails__", None)
         if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
-            if len(writers) >= _MOST_WRITERS:
-                writers.clear()
             writer = writers[cls] = _writer_of(names, _as_visible(descriptor, declared))
             return writer(value)
         if isinstance(value, BigInt | str):
             return str(value)
+        kind = BY_PYTHON.get(cls)
+        if kind is not None and kind.plain is not None:
+            return kind.plain(value)
         if isinstance(value, Mapping):
             return dict(value)
         if isinstance(value, Json):

@@ -9,6 +9,7 @@ readers who may see the whole graph get a notice about those that do not exist.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Final, cast
@@ -16,6 +17,7 @@ from typing import Final, cast
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.drafts import DraftGraph, drafted_graph
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.history.branches import Versions, forked_branch, most_branches
 from trails.engine.session.context import GraphContext, recording
@@ -108,6 +110,8 @@ class GraphService:
         self.cell = cell
         self._make_sandbox = make_sandbox
         self.load_limits = load_limits
+        self.watched: Callable[[], Mapping[str, int]] = dict
+        """The URIs that subscribers watch, by how many; set by the kernel."""
         self._untrusted: Untrusted | None = None
 
     @property
@@ -169,6 +173,12 @@ class GraphService:
             access=access,
             branches=branches,
         )
+
+    @contextmanager
+    def draft(self, source: Checkout, branch: str) -> Iterator[DraftService]:
+        """All operations on a draft, in which a branch is where another or a snapshot is now."""
+        with drafted_graph(self.graph, source, branch) as graph:
+            yield DraftService(self, graph)
 
     def versions(
         self, actor: str, call: CallRecord | None = None, access: Access = OPEN
@@ -275,6 +285,18 @@ class GraphService:
             self._untrusted.sandbox.close()
             self._untrusted = None
         self.graph.close()
+
+
+class DraftService(GraphService):
+    """Operations on a draft; untrusted text runs in the workers of the graph below."""
+
+    graph: DraftGraph
+
+    def __init__(self, below: GraphService, graph: DraftGraph) -> None:
+        super().__init__(graph, below.cell, lambda: below.untrusted.sandbox, below.load_limits)
+
+    def close(self) -> None:
+        """Do nothing: the workers belong to the service below, the draft to who opened it."""
 
 
 def _go_on(

@@ -167,7 +167,7 @@ def _listed(pieces: list[Piece], at: int, prefixes: Mapping[str, str]) -> Iterat
 
 def _explain(fields: list[PredicateDescriptor], value: Value, *, exact: bool) -> Iterator[str]:
     """The notice for a value that fits none of the fields."""
-    if not fields:
+    if not fields or fields[0].ordered:  # the object is a cell: there is a notice already
         return
     fitting = [field for field in fields if _fits(field, value, exact=exact)]
     if not fitting:
@@ -264,6 +264,7 @@ def find_mistakes(tokens: list[Token], vocabulary: Vocabulary) -> str | None:
     hints = [
         *(hint for _, hint in vocabulary.unknown(reading.named)),
         *vocabulary.foreign(reading.named),
+        *vocabulary.unread_lists(reading.named),
         *impossible_values(pieces, reading.bound, vocabulary.descriptors, reading.prefixes),
     ]
     return "; ".join(list(dict.fromkeys(hints))[:_MOST]) or None

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from trails.errors import QueryError
-from trails.model.iris import RDF_TYPE
+from trails.model.iris import RDF_REST, RDF_TYPE
 from trails.model.sparql.tokens import Token, significant, tokenize
 
 
@@ -63,12 +63,14 @@ def read_patterns(text: str, prefixes: Mapping[str, str]) -> tuple[QueryStep, ..
     return _Reader(tokens, prefixes).read()
 
 
+REST_PATH: Final = f"{RDF_REST}*"
+"""The predicate of a pattern whose ends are the same, or a cell and one behind it."""
 _MODIFIERS: Final = frozenset({"GROUP", "HAVING", "ORDER", "LIMIT", "OFFSET"})
 _SPELLED: Final = frozenset({"TRUE", "FALSE"})
 
 
 class _Path(msgspec.Struct, frozen=True):
-    """A property path: ``op`` is empty for a predicate, else ``/``, ``|``, ``^`` or ``+``."""
+    """A property path: ``op`` is empty for a predicate, else ``/``, ``|``, ``^``, ``+``, ``*``."""
 
     op: str
     parts: tuple[_Path, ...] = ()
@@ -88,6 +90,7 @@ class _Reader:
         self._prefixes = dict(prefixes)
         self._at = 0
         self._fresh = count()
+        self._behind = False
         self._found: list[list[Triple | GroupPart]] = []
 
     # --- moving along --------------------------------------------------------------------
@@ -362,10 +365,14 @@ class _Reader:
         parts = [read()]
         while self._peek().text == op:
             self._at += 1
+            # Behind a step, rdf:rest* begins at what that step found: a cell of a list.
+            self._behind = op == "/" and not parts[-1].op
             parts.append(read())
+            self._behind = False
         return parts[0] if len(parts) == 1 else _Path(op, tuple(parts))
 
     def _step(self) -> _Path:
+        behind, self._behind = self._behind, False
         token = self._next()
         if token.text == "^":
             return _Path("^", (self._step(),))
@@ -378,6 +385,9 @@ class _Reader:
             path = _Path("", iri=self._iri(token))
         else:
             raise UnclearError
+        if behind and path.iri == RDF_REST and self._peek().text == "*":
+            self._at += 1
+            return _Path("*", (path,))
         if self._peek().text in {"*", "?"}:  # matches paths of length zero too, which is every node
             raise UnclearError
         if self._peek().text == "+":
@@ -391,6 +401,8 @@ class _Reader:
             self._state(Triple(subject, path.iri, found))
         elif path.op == "^":
             self._emit(found, path.parts[0], subject)
+        elif path.op == "*":
+            self._state(Triple(subject, REST_PATH, found, loose=True))
         elif path.op == "/":
             terms = [subject, *(self._new() for _ in path.parts[1:]), found]
             for part, start, end in zip(path.parts, terms, terms[1:], strict=False):

@@ -31,10 +31,11 @@ from trails.model.capabilities import StoredQuery
 from trails.model.constraints import shorten
 from trails.model.history import Position
 from trails.model.iris import XSD
-from trails.model.kinds import KINDS, Iri, KindError, kind_of
+from trails.model.kinds import BY_DATATYPE, KINDS, Iri, KindError, kind_of
 from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import Token, query_form, tokenize
 from trails.model.types import PredicateDescriptor
+from trails.model.values.lang_texts import LangText
 from trails.sandbox.pool import Sandbox
 from trails.sandbox.results import Result
 from trails.sandbox.workers import CommitDelta
@@ -111,6 +112,14 @@ def write_term(name: str, value: object) -> str:
             return str(ox.NamedNode(value))
         except ValueError:
             raise QueryError(f"parameter {name!r}: {shorten(value)} is not an IRI") from None
+    if isinstance(value, LangText):
+        if len(value) > 1:
+            raise QueryError(
+                f"parameter {name!r} has texts in {', '.join(value)}; give one of them, because a "
+                "literal has one language"
+            )
+        ((tag, text),) = value.items()
+        return str(ox.Literal(text, language=tag))
     kind = kind_of(value)
     if kind is None:
         raise QueryError(
@@ -124,10 +133,6 @@ def write_term(name: str, value: object) -> str:
     return str(ox.Literal(lexical, datatype=ox.NamedNode(kind.datatype)))
 
 
-_DATATYPES: Final = {kind.datatype: kind for kind in reversed([*KINDS.values()])}
-"""The first kind of each datatype, such as Int for xsd:integer."""
-
-
 def read_term(term: object) -> object:
     """An RDF term as a Python value; a literal of an unknown kind is its text."""
     if isinstance(term, ox.NamedNode):
@@ -137,7 +142,7 @@ def read_term(term: object) -> object:
     if isinstance(term, ox.Literal):
         if term.datatype.value == XSD + "anyURI":
             return Iri(term.value)
-        kind = _DATATYPES.get(term.datatype.value)
+        kind = BY_DATATYPE.get(term.datatype.value)
         if kind is None:
             return term.value
         try:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from trails.engine.sparql.patterns import (
+    REST_PATH,
     GroupPart,
     GroupPattern,
     QueryStep,
@@ -22,12 +23,14 @@ from trails.engine.sparql.patterns import (
 )
 from trails.model.caches import LRUCache
 from trails.model.capabilities import StoredQuery
-from trails.model.iris import RDF_TYPE, Names
+from trails.model.iris import RDF_FIRST, RDF_REST, RDF_TYPE, Names
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.visibility import Visibility
 
 Env = Mapping[str, frozenset[str]]
 """Variable → the types whose instances it can match."""
+Lists = set[tuple[str, str]]
+"""(type, field) of ordered lists."""
 
 
 class Reach(msgspec.Struct, frozen=True):
@@ -93,12 +96,15 @@ class _Analysis:
         for each in schema.types:
             for field in each.fields:
                 self._holders.setdefault(names.term(field.iri), {})[each.name] = field
+        self._lists = [
+            (each.name, field) for each in schema.types for field in each.fields if field.ordered
+        ]
 
     def follow(self, operation: QueryStep) -> None:
         """Record what one operation reads and writes."""
         env = self._group(operation.where, {})
         for triple in operation.template:
-            self._note(triple, env)
+            self._note(triple, env, {})
         for part in operation.more:
             self._part(part, {})
 
@@ -111,12 +117,14 @@ class _Analysis:
         left unbound in a part of the group, nothing is known of it there; and nothing is known
         inside of a subquery, which is a group in a group without statements.
         """
-        own = [item for item in group.items if isinstance(item, Triple) and not item.loose]
+        triples = [item for item in group.items if isinstance(item, Triple)]
+        own = [each for each in triples if not each.loose]
         env = self._infer(own, around)
+        lists = self._infer_lists(triples, env)
         before: list[Triple] = []
         for item in group.items:
             if isinstance(item, Triple):
-                self._note(item, env)
+                self._note(item, env, lists)
                 before += () if item.loose else (item,)
             else:
                 # Only earlier patterns are certain to be joined with what follows.
@@ -145,6 +153,24 @@ class _Analysis:
             if not narrowed:
                 return {name: types for name, types in env.items() if name.startswith("?")}
 
+    def _infer_lists(self, triples: Iterable[Triple], env: Env) -> Mapping[str, Lists]:
+        """The lists of which a variable or constant can be a cell, where that is known."""
+        found: dict[str, Lists] = {}
+        for triple in triples:  # a path is read from its beginning, so once is enough
+            lists: Lists | None = None
+            if triple.predicate == REST_PATH or (triple.predicate == RDF_REST and not triple.loose):
+                lists = found.get(triple.subject)
+            elif not triple.loose and triple.predicate in self._holders:
+                holders = self._holders[triple.predicate]
+                if all(field.ordered for field in holders.values()):
+                    subjects = env.get(triple.subject, self._every)
+                    lists = {
+                        (name, each.name) for name, each in holders.items() if name in subjects
+                    }
+            if lists is not None and triple.object.startswith("?"):
+                found[triple.object] = lists & found.get(triple.object, lists)
+        return found
+
     def _constant(self, term: str) -> frozenset[str]:
         parsed = self._names.parse_node(term[1:-1])
         return frozenset() if parsed is None else self._every & {parsed[0]}
@@ -156,21 +182,30 @@ class _Analysis:
             family = () if name is None else self._schema.family(name)
             yield triple.subject, frozenset(family)
             return
+        if triple.predicate in {RDF_FIRST, RDF_REST}:  # of cells, which are no nodes
+            yield triple.subject, frozenset()
+            targets = {target for _, field in self._lists if (target := field.target)}
+            if triple.predicate == RDF_REST:
+                targets = set()
+            yield triple.object, self._families(targets)
+            return
         holders = self._holders.get(triple.predicate, {})
         yield triple.subject, frozenset(holders)
         targets = {
             target
             for name, field in holders.items()
-            if name in env.get(triple.subject, self._every) and (target := field.target)
+            if name in env.get(triple.subject, self._every)
+            and not field.ordered
+            and (target := field.target)
         }
-        yield (
-            triple.object,
-            frozenset(each for target in targets for each in self._schema.family(target)),
-        )
+        yield triple.object, self._families(targets)
+
+    def _families(self, targets: Iterable[str]) -> frozenset[str]:
+        return frozenset(each for target in targets for each in self._schema.family(target))
 
     # --- reads -------------------------------------------------------------------------------
 
-    def _note(self, triple: Triple, env: Env) -> None:
+    def _note(self, triple: Triple, env: Env, lists: Mapping[str, Lists]) -> None:
         subjects = env.get(triple.subject, self._every)
         if triple.subject.startswith("<"):
             subjects = self._constant(triple.subject)
@@ -180,6 +215,9 @@ class _Analysis:
                 self.types.add(name)
                 self.types |= subjects.intersection(self._schema.family(name))
             return
+        if triple.predicate in {RDF_FIRST, RDF_REST, REST_PATH}:
+            every = {(name, field.name) for name, field in self._lists}
+            self.fields |= lists.get(triple.subject, every)
         for name, field in self._holders.get(triple.predicate, {}).items():
             if name in subjects:
                 self.fields.add((name, field.name))

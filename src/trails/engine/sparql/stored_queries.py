@@ -16,6 +16,7 @@ import msgspec
 import pyoxigraph as ox
 
 from trails.engine.sparql.queries import bind_query
+from trails.engine.validation.validate import References
 from trails.errors import DeclarationError, QueryError
 from trails.model.capabilities import StoredQuery
 from trails.model.iris import Names
@@ -183,20 +184,35 @@ def check_in_process(text: str, names: Names, *, update: bool) -> str | None:
 
 
 def load_queries(
-    folder: Path, schema: Schema, names: Names, check: Check = check_in_process
+    folder: Path,
+    schema: Schema,
+    names: Names,
+    check: Check = check_in_process,
+    *,
+    changed: Mapping[str, str] | None = None,
 ) -> tuple[StoredQuery, ...]:
-    """All stored queries of a folder, or one error with every problem."""
-    loaded = read_queries(folder, schema, names, check)
+    """All stored queries of a folder, or one error with every problem.
+
+    ``changed``: name of a file → the text that it will have.
+    """
+    loaded = read_queries(folder, schema, names, check, changed=changed)
     if loaded.problems:
         spelled = [str(problem) for problem in loaded.problems]
         shown = "; ".join(spelled[:20])
         more = f"; and {len(spelled) - 20} more" if len(spelled) > 20 else ""
-        raise DeclarationError(shown + more, problems=spelled)
+        first = loaded.problems[0]
+        where = f"{first.file}:{first.line}"
+        raise DeclarationError(shown + more, problems=spelled, where=where)
     return loaded.queries
 
 
 def read_queries(
-    folder: Path, schema: Schema, names: Names, check: Check = check_in_process
+    folder: Path,
+    schema: Schema,
+    names: Names,
+    check: Check = check_in_process,
+    *,
+    changed: Mapping[str, str] | None = None,
 ) -> LoadedQueries:
     """The valid stored queries of a folder, and the problems of the others."""
     queries: list[StoredQuery] = []
@@ -213,12 +229,25 @@ def read_queries(
     for path in paths:
         file = f"{folder.name}/{path.name}"
         try:
-            queries.append(reader.read(_read_text(path, folder), path.stem, file))
+            text = (changed or {}).get(path.name)
+            text = _read_text(path, folder) if text is None else text
+            queries.append(reader.read(text, path.stem, file))
         except ProblemsError as error:
             problems.extend(
                 msgspec.structs.replace(each, file=_printable(file)) for each in error.problems
             )
     return LoadedQueries(tuple(queries), tuple(problems))
+
+
+def check_text(
+    text: str, name: str, file: str, schema: Schema, names: Names, check: Check
+) -> LoadedQueries:
+    """The query that a file with this text would be, or its problems."""
+    try:
+        return LoadedQueries((_Reader(schema, names, check).read(text, name, file),), ())
+    except ProblemsError as error:
+        found = (msgspec.structs.replace(each, file=_printable(file)) for each in error.problems)
+        return LoadedQueries((), tuple(found))
 
 
 def _printable(file: str) -> str:
@@ -256,6 +285,7 @@ class _Reader:
 
     def __init__(self, schema: Schema, names: Names, check: Check) -> None:
         self._types = tuple(schema.by_name)
+        self._references = References(schema, names)
         self._vocabulary = Vocabulary(schema, names)
         self._names = names
         self._check = check
@@ -266,6 +296,7 @@ class _Reader:
         header = read_header(source.header)
         problems: list[Problem] = []
         query = read_keys(header, stem, self._types, problems)
+        problems += self._wrong_defaults(query, header)
         try:
             tokens = tokenize(source.body)
         except QueryError as error:
@@ -298,6 +329,21 @@ class _Reader:
             columns=columns(pieces),
             source=file,
         )
+
+    def _wrong_defaults(
+        self, query: StoredQuery, header: Mapping[str, HeaderEntry]
+    ) -> Iterator[Problem]:
+        """Problems by defaults that can't name a node of the type; data is not looked at."""
+        entries = header["params"].mapping if "params" in header else None
+        for param in query.params:
+            if param.target is None or param.default is None:
+                continue
+            line = entries[param.name].line if entries else 1
+            given = param.default if isinstance(param.default, tuple) else (param.default,)
+            for value in given:
+                problem = self._references.problem(value, param.target)
+                if problem is not None:
+                    yield Problem(f"default={value!r}: {problem}", line, f"params.{param.name}")
 
     def _parse(self, query: StoredQuery, first: int, *, update: bool) -> Iterator[Problem]:
         """Errors of the real parser, with values for all parameters and then with nulls."""

@@ -8,7 +8,7 @@ for other programs. A ``RecordWriter`` writes record by record, so that an expor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from hashlib import sha256
@@ -41,9 +41,10 @@ from trails.model.nodes import NodeState
 from trails.model.types import Schema
 from trails.model.visibility import SchemaFilter
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mode
+from trails.views.lists import PACKED, unpack
 from trails.views.nodes.index import NodeIndex, Stored
 from trails.views.nodes.rows import docs_of
-from trails.views.terms import Terms
+from trails.views.terms import Terms, read_statements, stored_form
 
 _BLOCK: Final = 1 << 16
 _LONG_NAME: Final = 200
@@ -135,9 +136,9 @@ def write_ndjson(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
 
 
 def write_nquads(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
-    """The statements in canonical form, as in the log."""
+    """The statements in canonical form, as in a store: ordered lists with their cells."""
     for state in states:
-        yield "".join(terms.statements(state)).encode()
+        yield stored_form("".join(terms.statements(state)).encode())
 
 
 def _no_head(terms: Terms) -> bytes:
@@ -168,13 +169,29 @@ def write_turtle(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
             predicate, _, value = statement[len(subject) + 1 : -3].partition(" ")
             if predicate == f"<{RDF_TYPE}>":
                 value = shorten(value)
-            elif value.startswith('"') and value.endswith(">"):
-                text, mark, datatype = value.rpartition(f"^^<{XSD}")
-                if mark:
-                    value = f"{text}^^xsd:{datatype[:-1]}"
+            elif value.endswith(f"^^<{PACKED}>"):
+                value = _collection(statement)
+            else:
+                value = _short_datatype(value)
             lines.append(f"{shorten(predicate)} {value}")
         paragraph = " ;\n  ".join(lines)
         yield f"\n{subject} {paragraph} .\n".encode()
+
+
+def _short_datatype(value: str) -> str:
+    if value.startswith('"') and value.endswith(">"):
+        text, mark, datatype = value.rpartition(f"^^<{XSD}")
+        if mark:
+            return f"{text}^^xsd:{datatype[:-1]}"
+    return value
+
+
+def _collection(statement: str) -> str:
+    """The ordered list of a statement, in parentheses."""
+    (quad,) = read_statements(statement.encode())
+    packed = unpack(quad.object)
+    items = () if packed is None else packed.terms()
+    return f"( {' '.join(_short_datatype(str(each)) for each in items)} )"
 
 
 def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
@@ -195,7 +212,10 @@ def write_jsonld(terms: Terms, states: Iterable[NodeState]) -> Iterator[bytes]:
         rest: list[dict[str, object]] = []
         for name, value in state.values.items():
             iri, encode = fields[state.type][name]
-            if schema.by_name[state.type].by_name[name].many:
+            declared = schema.by_name[state.type].by_name[name]
+            if declared.ordered:
+                node[iri] = {"@list": [encode(each) for each in value]}  # type: ignore[attr-defined]
+            elif declared.many:
                 first, *others = _portions([encode(each) for each in value], node["@id"])  # type: ignore[attr-defined]
                 node[iri] = first
                 rest += [{"@id": node["@id"], iri: portion} for portion in others]
@@ -231,10 +251,17 @@ def _jsonld_value(terms: Terms, row: Kind | None) -> Callable[[object], object]:
     if row is None:
         nodes = terms.names.nodes
         return lambda handle: {"@id": f"{nodes}{handle}"}
+    if row.tagged:
+        return _jsonld_texts
     datatype, lexical = row.datatype, row.lexical
     if datatype == XSD + "string":
         return lexical
     return lambda value: {"@value": lexical(value), "@type": datatype}
+
+
+def _jsonld_texts(value: object) -> object:
+    texts: Mapping[str, str] = value  # type: ignore[assignment]
+    return [{"@value": text, "@language": tag} for tag, text in texts.items()]
 
 
 Write = Callable[[Terms, Iterable[NodeState]], Iterator[bytes]]

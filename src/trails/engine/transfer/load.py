@@ -38,9 +38,9 @@ from trails.engine.write.pending import CHUNK, DraftWrite
 from trails.engine.write.puts import Put
 from trails.engine.write.write import Write
 from trails.errors import ValidationError
-from trails.model.iris import Names, edge_id, id_problem, normal_id, uuid7
+from trails.model.iris import Names, id_problem, normal_id, uuid7
 from trails.model.kinds import KindError
-from trails.model.nodes import NodeState, make_handle, split_handle
+from trails.model.nodes import NodeState, derive_id, make_handle, split_handle
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.writes import Mode
 from trails.views.nodes.index import Stored
@@ -164,28 +164,36 @@ class _Loading:
     def _identify(self, item: LoadItem) -> str | None:
         """The id of a node; None if its values are invalid, which putting it reports."""
         descriptor = self._schema.by_name[item.type]
+        identifier: str | None
         try:
             if item.id is not None and self._is_partial(descriptor, item.values):
                 identifier = normal_id(item.id)
-            elif descriptor.edge is not None:
-                source, target = (self._refer(item.values.get(end)) for end in ("source", "target"))
-                identifier = edge_id(str(source), str(target))
-            elif descriptor.key is None:
+            elif descriptor.key is None and descriptor.edge is None:
                 identifier = item.id = item.id or uuid7()
             else:
-                row, raw = descriptor.key.type.row, item.values.get(descriptor.key.name)
-                if row is None or raw is None:
-                    return None
-                identifier = normal_id(row.lexical(row.coerce(raw)))
+                identifier = derive_id(descriptor, self._identity(descriptor, item.values))
         except KindError:
             return None
-        if id_problem(identifier) is not None:
+        if identifier is None or id_problem(identifier) is not None:
             return None
         if item.id not in {None, identifier}:
             what = "ends give" if descriptor.edge else "key gives"
+            if descriptor.edge and descriptor.key:
+                what = "ends and key give"
             message = f"its id is {item.id!r}, but its {what} {identifier!r}"
             self.problems.add(item.whole, message, "immutable_key", item.id)
         return make_handle(item.type, identifier)
+
+    def _identity(
+        self, descriptor: TypeDescriptor, values: Mapping[str, object]
+    ) -> dict[str, object]:
+        """The checked values that the id of a node is derived from."""
+        ends = ("source", "target") if descriptor.edge is not None else ()
+        found = {end: self._refer(values.get(end)) for end in ends}
+        key = descriptor.key
+        if key is not None and key.type.row is not None and values.get(key.name) is not None:
+            found[key.name] = key.type.row.coerce(values[key.name])
+        return found
 
     def _is_partial(self, descriptor: TypeDescriptor, values: Mapping[str, object]) -> bool:
         """Whether a node is known by id alone, which is enough to merge into a stored one."""
@@ -213,12 +221,14 @@ class _Loading:
     def _unite(
         self, item: LoadItem, before: Mapping[str, object], values: dict[str, object]
     ) -> None:
-        """Statements add to a set; only a field of one value is replaced."""
+        """Statements add to a set, and languages to a text; a field of one value is replaced."""
         fields = self._schema.by_name[item.type].by_name
         for name, given in item.values.items():
             field = fields.get(name)
-            if field is not None and field.many and isinstance(given, list):
+            if field is not None and field.is_set and isinstance(given, list):
                 values[name] = [*before.get(name, ()), *given]  # type: ignore[misc]
+            elif field is not None and field.tagged and isinstance(given, dict):
+                values[name] = {**before.get(name, {}), **given}  # type: ignore[dict-item]
 
     # --- edge lines about reference fields ---------------------------------------------------
 

@@ -95,7 +95,7 @@ class FastLines:
         types = [
             _Type(each, special)
             for each in schema.types
-            if each.edge is None and not schema.shapes_of(each.name)
+            if each.edge is None and not each.abstract and not schema.shapes_of(each.name)
         ]
         self._types = {each.line: each for each in types}
         self._decode: Callable[[bytes], Any] = _decode_nothing
@@ -354,6 +354,11 @@ class NdjsonFile:
                 f"{edge!r} is a reference field, which holds no data of its own; leave out "
                 '"data", or declare an edge type'
             )
+        if field.ordered:
+            raise LineError(
+                f"{edge!r} is an ordered list, in which an edge line gives no place; give the "
+                "whole list in the data of the node"
+            )
         return Reference(owner, number, field.name, self._ends.node(to, field.target or ""))
 
     # --- nodes, edges of an edge type among them -----------------------------------------
@@ -411,7 +416,7 @@ class NdjsonFile:
         if descriptor is None or descriptor.edge is None:
             return None  # a reference field: noted before
         if given.id is not msgspec.UNSET:
-            raise LineError('an edge has no "id" of its own; it follows from its ends')
+            raise LineError('an edge has no "id" of its own; it follows from its ends and key')
         start, to = _ends_of(given)
         values: dict[str, object] = {} if given.data is msgspec.UNSET else given.data
         if "source" in values or "target" in values:

@@ -2,15 +2,17 @@
 
 The caller supplies the function that parses text into N-Quads, because untrusted text is parsed
 in a separate process. Statements are sorted on disk (runs that are merged as they are read), so
-that those of one node are adjacent. Undeclared names, blank nodes and named graphs are errors. A
-merge replaces single values and unites sets.
+that those of one node are adjacent. Undeclared names, blank nodes and named graphs are errors; only
+the cells of ordered lists may be blank. A merge replaces single values and ordered lists, and
+unites sets.
 """
 
 from __future__ import annotations
 
 import heapq
 import io
-from collections.abc import Callable, Iterable, Iterator
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import groupby, islice
 from pathlib import Path
@@ -26,16 +28,27 @@ from trails.engine.transfer.staging import Staged
 from trails.engine.write.write import Write
 from trails.errors import FieldError, QueryError, ValidationError
 from trails.model.constraints import shorten
-from trails.model.iris import RDF_TYPE, XSD, Names
+from trails.model.iris import RDF, RDF_TYPE, XSD, Names
 from trails.model.kinds import Kind, KindError
 from trails.model.names import suggest
 from trails.model.nodes import make_handle
 from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.writes import Mode
+from trails.views.lists import CELL_PREDICATES, ListError, read_list
 from trails.views.long_strings import parse_file
 from trails.views.terms import long_token
 
+_CELLS: Final = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+CREATE TABLE cells (cell BLOB NOT NULL, line BLOB NOT NULL, used INTEGER NOT NULL);
+CREATE INDEX lines_of ON cells (cell);
+"""
+_CELL_PREDICATES: Final = frozenset(f"<{each}>".encode() for each in CELL_PREDICATES)
+_TYPE: Final = f"<{RDF_TYPE}>".encode()
+_LIST_CLASS: Final = f"<{RDF}List> ".encode()
+_SHOWN: Final = 100
 RUN: Final = 32 * 2**20
 _RUNS: Final = 64
 """Open files at a time; this many runs are merged into one."""
@@ -143,8 +156,18 @@ def stage_rdf(staged: Staged, source: LoadSource, format: str, parse: Parse = pa
     if format not in FORMATS:
         raise QueryError(f"there is no RDF format {format!r}; {suggest(format, FORMATS)}")
     nquads = parse(source.blocks(), format, staged.names.nodes)
-    statements = Statements(staged.schema, staged.names, staged.problems)
-    staged.fill(statements.items(sorted_lines(nquads)))
+    has_lists = any(field.ordered for each in staged.schema.types for field in each.fields)
+    with closing(ListCells()) as cells:
+        statements = Statements(staged.schema, staged.names, staged.problems, cells)
+        lines = sorted_lines(cells.take(nquads) if has_lists else nquads)
+        staged.fill(statements.items(lines))
+        for cell in cells.unused(_SHOWN):
+            staged.problems.add(
+                f"{shorten(cell)} ",
+                "is a cell of a list that no field with ordered=True has; remove it, or declare "
+                "the field as ordered",
+                "unknown_field",
+            )
 
 
 def load_rdf(
@@ -167,6 +190,70 @@ def load_rdf(
         return put_staged(write, staged, mode)
 
 
+class ListCells:
+    """The cells of the lists in a file, in a temporary database.
+
+    Cells have names of their own, so the statements of a list are not adjacent to its node's.
+    """
+
+    def __init__(self) -> None:
+        self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._db.executescript(_CELLS)
+
+    def close(self) -> None:
+        """Delete it."""
+        self._db.close()
+
+    def take(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Keep the statements about cells; give all others."""
+        begun = b""
+        for block in blocks:
+            text, newline, rest = block.rpartition(b"\n")
+            if not newline:
+                begun += block
+                continue
+            yield self._others(begun + text + newline)
+            begun = rest
+        if begun:
+            yield self._others(begun + b"\n")
+
+    def _others(self, lines: bytes) -> bytes:
+        if RDF.encode() not in lines:
+            return lines
+        others: list[bytes] = []
+        cells: list[tuple[bytes, bytes]] = []
+        for line in lines.split(b"\n"):
+            subject, _, rest = line.partition(b" ")
+            predicate, _, value = rest.partition(b" ")
+            if predicate in _CELL_PREDICATES:
+                cells.append((subject, line))
+            elif not (predicate == _TYPE and value.startswith(_LIST_CLASS)):
+                others.append(line)
+        self._db.executemany("INSERT INTO cells VALUES (?, ?, 0)", cells)
+        return b"\n".join(others)
+
+    def read(self, head: object) -> list[object]:
+        """The items of the list that begins at a term."""
+        items, cells = read_list(head, self._parts)
+        self._db.executemany(
+            "UPDATE cells SET used = 1 WHERE cell = ?", ((str(each).encode(),) for each in cells)
+        )
+        return items
+
+    def _parts(self, cell: object) -> Mapping[str, list[object]]:
+        found: dict[str, list[object]] = {}
+        rows = self._db.execute("SELECT line FROM cells WHERE cell = ?", (str(cell).encode(),))
+        for (line,) in rows.fetchall():
+            for quad in ox.parse(line, format=ox.RdfFormat.N_QUADS, lenient=True):
+                found.setdefault(quad.predicate.value, []).append(quad.object)
+        return found
+
+    def unused(self, limit: int) -> list[str]:
+        """Some cells that no list had."""
+        query = "SELECT DISTINCT cell FROM cells WHERE NOT used ORDER BY cell LIMIT ?"
+        return [cell.decode() for (cell,) in self._db.execute(query, (limit,))]
+
+
 class _Fields:
     """The classes and fields that statements about one type may use."""
 
@@ -180,7 +267,8 @@ class _Fields:
 class Statements:
     """Reads sorted N-Quads as nodes."""
 
-    def __init__(self, schema: Schema, names: Names, problems: Problems) -> None:
+    def __init__(self, schema: Schema, names: Names, problems: Problems, cells: ListCells) -> None:
+        self._cells = cells
         self._names = names
         self._problems = problems
         self._types = {each.name: _Fields(schema, names, each.name) for each in schema.types}
@@ -220,7 +308,7 @@ class Statements:
         good = True
         for quad in quads:
             try:
-                _note(item, known, quad)
+                _note(item, known, quad, self._cells)
             except _StatementError as error:
                 good = False
                 predicate = quad.predicate.value
@@ -250,7 +338,7 @@ def _quads(lines: Iterator[bytes]) -> Iterator[ox.Quad]:
     yield from ox.parse(b"\n".join(some), format=ox.RdfFormat.N_QUADS, lenient=True)
 
 
-def _note(item: LoadItem, known: _Fields, quad: ox.Quad) -> None:
+def _note(item: LoadItem, known: _Fields, quad: ox.Quad, cells: ListCells) -> None:
     predicate = quad.predicate.value
     field = known.by_iri.get(predicate)
     if not isinstance(quad.graph_name, ox.DefaultGraph):
@@ -259,7 +347,11 @@ def _note(item: LoadItem, known: _Fields, quad: ox.Quad) -> None:
             "leave the name out"
         )
     if field is not None:
-        _add(item.values, field, _value(field, quad.object))
+        if field.tagged:
+            _add_text(item.values, field, quad.object)
+            return
+        value = _items(field, quad.object, cells) if field.ordered else _value(field, quad.object)
+        _add(item.values, field, value)
     elif predicate != RDF_TYPE:
         raise _StatementError(_unknown(predicate, known.by_iri), "unknown_field")
     elif getattr(quad.object, "value", None) not in known.classes:
@@ -267,12 +359,34 @@ def _note(item: LoadItem, known: _Fields, quad: ox.Quad) -> None:
 
 
 def _add(values: dict[str, object], field: PredicateDescriptor, value: object) -> None:
-    if field.many:
+    if field.is_set:
         values.setdefault(field.name, []).append(value)  # type: ignore[attr-defined]
     elif field.name in values:
         raise _StatementError("may have at most 1 value", "max_count")
     else:
         values[field.name] = value
+
+
+def _add_text(values: dict[str, object], field: PredicateDescriptor, term: object) -> None:
+    if not isinstance(term, ox.Literal) or term.language is None:
+        raise _StatementError(
+            f'must be a literal with a language tag, like "…"@en, not {shorten(str(term), 120)}'
+        )
+    texts: dict[str, str] = values.setdefault(field.name, {})  # type: ignore[assignment]
+    if term.language in texts:
+        raise _StatementError(f"may have at most 1 text in {term.language!r}", "max_count")
+    texts[term.language] = term.value
+
+
+def _items(field: PredicateDescriptor, term: object, cells: ListCells) -> list[object]:
+    try:
+        items = cells.read(term)
+    except ListError as error:
+        raise _StatementError(
+            f"is an ordered list, which is written as a collection: ( … ) in Turtle, @list in "
+            f"JSON-LD; {error}"
+        ) from None
+    return [_value(field, each) for each in items]
 
 
 def _value(field: PredicateDescriptor, term: object) -> object:

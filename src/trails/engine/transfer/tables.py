@@ -61,7 +61,7 @@ class TableWriter:
         if field.many:
             plain = None if row is None else row.plain
             return lambda values: _quoted(_array(values, plain))
-        if row is None or row.text:
+        if row is None or (row.text and not row.tagged):
             return lambda value: self._text(str(value))
         lexical = row.lexical
         return lambda value: _quoted(lexical(value))

@@ -17,7 +17,7 @@ from trails.engine.upkeep.verify import check_newest
 from trails.log.archives import ARCHIVES_FOLDER
 from trails.log.storage import files_below
 from trails.model.history import Position
-from trails.model.names import branch_folder
+from trails.model.names import INTERNAL_BRANCH, branch_folder
 from trails.model.texts import count
 from trails.model.types import Schema
 from trails.model.upkeep import Finding, flag, passed
@@ -131,6 +131,16 @@ def _examine_activities(graph: Graph) -> Finding:
     return flag("archives_missing", problem, "put the files back from a backup")
 
 
+def _examine_own_types(graph: Graph) -> Iterator[Finding]:
+    """Branches whose types differ from those of main, which a merge brings together."""
+    main = graph.main.schema
+    for name, head in sorted(graph.log.branches().items()):
+        if name[:1] != INTERNAL_BRANCH and name != MAIN and head.schema != main.digest:
+            changes = describe_changes(main, graph.compiled(head.schema).schema)
+            detail = f"branch {name} has other types than main: {'; '.join(changes[:5])}"
+            yield flag("branch_types", detail, f"merge {name}, or delete it", where=name)
+
+
 def _examine_schema(
     graph: Graph, declared: Schema | None, counts: Mapping[str, int]
 ) -> Iterator[Finding]:
@@ -151,8 +161,10 @@ def _examine_schema(
             "types_pending",
             "declared and stored types differ: " + "; ".join(changes[:10]),
             "in development the next start applies what fits the data, in production one with "
-            "apply_schema=True; what does not fit has to be corrected in the declarations",
+            "apply_schema=True; 'trails schema diff main files' lists the steps, and what does not "
+            "fit needs one that says what becomes of the data (trails schema apply)",
         )
+    yield from _examine_own_types(graph)
     for name, number in counts.items():
         if number and name not in declared.by_name:
             yield flag(

@@ -23,6 +23,7 @@ from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.graph.open import find_loss, named_commits, open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.upkeep.backups import GRAPHS, discard_prepared, prepare_graphs, put_in_place
+from trails.engine.write.lists import whole_lists
 from trails.engine.write.write import Write
 from trails.errors import StorageError, TrailsError
 from trails.log.recovery import (
@@ -329,7 +330,8 @@ class _Store:
     def states(self, schema: Schema) -> Iterator[tuple[str, NodeState]]:
         """Every node that the statements describe."""
         terms = self._graph.compile(schema).terms
-        changes: dict[str, Change] = terms.changes((), self._quads.data())
+        _, whole = whole_lists(terms, [], list(self._quads.data()), lambda _: None)
+        changes: dict[str, Change] = terms.changes((), whole)
         for handle, change in changes.items():
             state = terms.state_after(handle, None, change)
             if state is not None:

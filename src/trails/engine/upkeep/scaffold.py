@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Literal
 
 from trails.errors import SettingsError
 from trails.files import create_file
@@ -16,6 +17,15 @@ env = "development"
 
 [graphs.main]
 app = "app.py"
+"""
+
+_OWNED_SETTINGS = """\
+[project]
+name = "{name}"
+env = "development"
+
+[graphs.main]
+schema = "graph"  # types are declared in the graph: trails schema apply
 """
 
 _APP = '''\
@@ -73,18 +83,25 @@ __pycache__/
 """
 
 
-def scaffold_project(folder: Path, name: str | None) -> tuple[Path, list[str]]:
-    """Create a project in a new or empty folder; return its path and files."""
+def scaffold_project(
+    folder: Path, name: str | None, schema: Literal["python", "graph"] = "python"
+) -> tuple[Path, list[str]]:
+    """Create a project in a new or empty folder; return its path and files.
+
+    With ``schema="graph"`` it has no Python code: its types are declared in the graph.
+    """
     folder = folder.resolve()
     project = name or folder.name.lower().replace("_", "-").replace(" ", "-")
     check_project_name(project)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} exists and is not empty; name a new folder")
     files = {
-        "trails.toml": _SETTINGS.format(name=project),
+        "trails.toml": (_SETTINGS if schema == "python" else _OWNED_SETTINGS).format(name=project),
         "app.py": _APP.format(name=project),
         ".gitignore": _IGNORE,
     }
+    if schema == "graph":
+        del files["app.py"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(folder.stat().st_mode) & 0o644  # source code: open as its folder is

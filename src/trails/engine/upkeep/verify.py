@@ -20,7 +20,7 @@ from typing import IO, Final
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import MAIN, Graph
-from trails.engine.schema.evolution import broken_rules, broken_since, group_violations
+from trails.engine.schema.rule_check import broken_rules, broken_since, group_violations
 from trails.engine.upkeep.blob_check import check_blobs
 from trails.errors import CorruptionError, StorageError
 from trails.log.payloads import payload_digest

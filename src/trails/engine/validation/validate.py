@@ -18,6 +18,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
+import msgspec
+
 from trails.authoring.nodes import Node
 from trails.errors import FieldError
 from trails.model.constraints import Coerce, compile_field, shorten, showable
@@ -25,7 +27,8 @@ from trails.model.iris import Names, id_problem, normal_id
 from trails.model.kinds import DanglingError, KindError
 from trails.model.names import suggest
 from trails.model.nodes import MAX_NODE, NodeState, make_handle, split_handle
-from trails.model.types import REF, PredicateDescriptor, Schema
+from trails.model.texts import with_article
+from trails.model.types import REF, PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.conditions import first_handles
 from trails.views.nodes.index import NodeIndex
@@ -74,7 +77,7 @@ class References:
         """The id that a bare key means."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise KindError
-        key = self._schema.by_name[target].key
+        key = self._schema.by_name[target].id_field
         row = None if key is None else key.type.row
         if row is None:
             identifier = str(value)
@@ -109,6 +112,21 @@ class References:
         if exact is None:
             return identifier, handles
         return exact[1], [make_handle(*exact), *handles] if exact[0] in family else handles
+
+    def problem(self, value: object, target: str) -> str | None:
+        """Why a reference can't name a node of a type, whatever the data; None if it can."""
+        parsed = self._names.parse_node(value) if isinstance(value, str) else None
+        if parsed is not None and parsed[0] not in self._families:
+            return f"there is no type {parsed[0]!r}; {suggest(parsed[0], self._families)}"
+        other = self.other_type(value, target)
+        if other is not None:
+            wanted = with_article(target)
+            return f"it names {with_article(other.partition('/')[0])}; name {wanted}"
+        try:
+            self.read(value, target)
+        except KindError as error:
+            return str(error) or f"it can't be a key of {target}"
+        return None
 
     def other_type(self, value: object, target: str) -> str | None:
         """The handle in a reference that names a type other than the expected one."""
@@ -205,17 +223,27 @@ class Validator:
         }
         self._extra = {
             each.name: [
-                (field.name, compile_field(field, self.special, stored=True))
+                (field.name, compile_field(_as_stored(each, field), self.special, stored=True))
                 for shape in schema.shapes_of(each.name)
                 for field in shape.fields
             ]
             for each in schema.types
+        }
+        self._abstract = {
+            each.name: _describe_abstract(schema, each.name)
+            for each in schema.types
+            if each.abstract
         }
 
     def check(
         self, type_name: str, raw: Mapping[str, object], prefix: str, errors: list[FieldError]
     ) -> dict[str, object]:
         """The coerced values; violations are added to ``errors``, each path with ``prefix``."""
+        abstract = self._abstract.get(type_name)
+        if abstract is not None:
+            path = f"{prefix}type"
+            errors.append(FieldError(path, "abstract", f"{path}: {abstract}", type_name))
+            errors = []  # its other violations depend on the type that is chosen instead
         values: dict[str, object] = {}
         get = raw.get
         for name, check in self._checks[type_name]:
@@ -242,6 +270,19 @@ class Validator:
                     FieldError(prefix + name, "unknown_field", message, showable(raw[name]))
                 )
         return errors
+
+
+def _as_stored(declared: TypeDescriptor, field: PredicateDescriptor) -> PredicateDescriptor:
+    """A field of a shape, which does not repeat whether the type's list is ordered."""
+    found = declared.by_name.get(field.name)
+    ordered = found is not None and found.ordered
+    return field if field.ordered == ordered else msgspec.structs.replace(field, ordered=ordered)
+
+
+def _describe_abstract(schema: Schema, type_name: str) -> str:
+    choices = schema.concrete(type_name)
+    found = f"use {' or '.join(choices)}" if choices else "declare a type that extends it first"
+    return f"{type_name} is abstract, so no node can have exactly this type; {found}"
 
 
 def reference_coercer(references: References) -> Coerce:

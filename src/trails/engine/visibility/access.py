@@ -355,8 +355,9 @@ class _HiddenRules:
 
 
 def _distinct(declared: TypeDescriptor) -> list[str]:
-    """The fields whose values are unique."""
-    return [each.name for each in declared.fields if each.unique or each.key]
+    """The fields whose values are unique; the key of an edge is not, without its ends."""
+    key = declared.id_field
+    return [each.name for each in declared.fields if each.unique or each is key]
 
 
 def check_merge_visibility(access: Access, checkout: Checkout, branches: tuple[str, ...]) -> None:
@@ -369,9 +370,15 @@ def check_merge_visibility(access: Access, checkout: Checkout, branches: tuple[s
 
 
 def check_types(access: Access, target: str, mine: Schema, merged: Schema) -> None:
-    """Refuse a merge that changes the declaration of a type the actor may only read."""
+    """Refuse a change of types by an actor who may not make it, or may only read one of them."""
     if access.unrestricted or mine.digest == merged.digest:
         return
+    if not access.may("SchemaApply", target):
+        raise ForbiddenError(
+            f"this changes the types of branch {target!r}, which needs the action SchemaApply "
+            f"there{_NOTHING}",
+            branch=target,
+        )
     _refuse_fixed(
         access,
         target,
@@ -407,7 +414,7 @@ def _refuse_fixed(access: Access, target: str, schema: Schema, names: Iterable[s
     for name in names:
         if name in fixed:
             raise ForbiddenError(
-                f"this merge would change {name} on {target!r}, to which you have read-only "
+                f"this would change {name} on {target!r}, to which you have read-only "
                 f"access{_NOTHING}",
                 type=name,
             )

@@ -32,6 +32,7 @@ from trails.errors import ForbiddenError, NotFoundError
 from trails.model.capabilities import Action
 from trails.model.fairness import give_way
 from trails.model.history import Commit, Head, Position
+from trails.model.names import INTERNAL_BRANCH
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import UNFINISHED
 
@@ -85,14 +86,17 @@ class RefResolver:
         """Usable branches: name → head."""
         graph = self._graph
         heads = {MAIN: graph.log_head(MAIN), **graph.log.branches()}
-        if self._permits is None:
-            return heads
-        return {name: head for name, head in heads.items() if self._permits(name)}
+        return {name: head for name, head in heads.items() if self._allows(name)}
 
     def has(self, branch: str) -> bool:
         """Whether a branch exists and may be used."""
         exists = branch == MAIN or self._graph.log.head(branch) is not None
-        return exists and (self._permits is None or self._permits(branch))
+        return exists and self._allows(branch)
+
+    def _allows(self, branch: str) -> bool:
+        if branch.startswith(INTERNAL_BRANCH):
+            return False
+        return self._permits is None or self._permits(branch)
 
     def check(self, branch: str) -> None:
         """Raise NotFoundError unless a branch exists and may be used."""

@@ -12,11 +12,12 @@ two ends of an edge, also of a deleted one (an edge's id is derived from its end
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter, methodcaller
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -36,9 +37,12 @@ from trails.errors import NotFoundError
 from trails.model.history import GENESIS, Commit, Head
 from trails.model.iris import RDF_TYPE
 from trails.model.nodes import NodeState
-from trails.model.types import Schema
+from trails.model.types import PredicateDescriptor, Schema
+from trails.model.values.lang_texts import split_part
 from trails.model.visibility import ENDS, SchemaFilter
+from trails.views.lists import unpack
 from trails.views.nodes.index import NodeIndex
+from trails.views.terms import read_statements
 
 NOWHERE: Final = ("",)
 """The ends of an edge that were not found; such an edge is hidden from everyone."""
@@ -171,12 +175,16 @@ class CommitFilter:
             for each in schema_filter.schema.types
         }
 
-    def _table(self, schema: Schema, name: str) -> tuple[frozenset[bytes], dict[bytes, bool]]:
-        """The classes of a type, and its predicates with whether they are references."""
+    def _table(self, schema: Schema, name: str) -> tuple[frozenset[bytes], dict[bytes, str]]:
+        """The classes of a type, and its predicates with what they lead to."""
         term, descriptor = self._graph.names.term, schema.by_name[name]
+        partial = self._schema_filter.partial_refs.get(name, ())
         return (
             frozenset(term(schema.by_name[each].iri).encode() for each in schema.lineage(name)),
-            {term(field.iri).encode(): field.target is not None for field in descriptor.fields},
+            {
+                term(field.iri).encode(): _leads_to(field, partial=field.name in partial)
+                for field in descriptor.fields
+            },
         )
 
     @property
@@ -190,8 +198,9 @@ class CommitFilter:
         """How many visible statements a commit added and removed."""
         found = self._known(commit)
         if found is None:
-            with self._graph.folding.statements(commit) as (removed, added):
-                found = _length(self.visible(added)), _length(self.visible(removed))
+            with self._graph.folding.statements(commit) as parts:
+                counts = Counter(side for side, _ in self.visible(*parts))
+            found = counts[1], counts[0]
             self._remember(commit, found)
         return found
 
@@ -210,7 +219,7 @@ class CommitFilter:
         if counted is not None:
             return any(counted)
         with self._graph.folding.statements(commit) as parts:
-            shown = any(True for part in parts for _ in self.visible(part))
+            shown = any(True for _ in self.visible(*parts))
         if not shown:
             self._remember(commit, (0, 0))  # so that it is not read in full again
         return shown
@@ -219,11 +228,29 @@ class CommitFilter:
         """Whether a commit changed something visible of a node."""
         start = b"<" + self._nodes + handle.encode() + b"> "
         with self._graph.folding.statements(commit) as parts:
-            lines = (line for part in parts for line in part if line.startswith(start))
-            return any(True for _ in self.visible(lines))
+            removed, added = ([line for line in part if line.startswith(start)] for part in parts)
+            return any(True for _ in self.visible(removed, added))
 
-    def visible(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The visible statements; those of one node are adjacent in a commit."""
+    def visible(
+        self, removed: Iterable[bytes], added: Iterable[bytes]
+    ) -> Iterator[tuple[int, bytes]]:
+        """The visible statements of a commit: 0 for a removed one, 1 for an added one.
+
+        A list that differs in hidden items only is in neither.
+        """
+        lists: tuple[dict[bytes, bytes], dict[bytes, bytes]] = {}, {}
+        for side, lines in enumerate((removed, added)):
+            for line in self._visible(lines, lists[side]):
+                yield side, line
+        for side, found in enumerate(lists):
+            other = lists[1 - side]
+            yield from ((side, line) for shown, line in found.items() if shown not in other)
+
+    def _visible(self, lines: Iterable[bytes], lists: dict[bytes, bytes]) -> Iterator[bytes]:
+        """The visible ones; those of one node are adjacent.
+
+        Lists with items that may be hidden are collected instead: as they look, and their lines.
+        """
         tables, partial = self._tables, self._schema_filter.partial_edges
         for (handle, type_name), found in groupby(filter(None, map(self._line, lines)), _NODE):
             name = type_name.decode()
@@ -236,14 +263,29 @@ class CommitFilter:
                     continue
             classes, predicates = tables[name]
             for line, predicate, target in statements:
+                kind = predicates.get(predicate)
                 if predicate == _CLASS:
                     shown = target in classes
-                elif predicates.get(predicate, False):
+                elif kind == "list":
+                    shown = False
+                    if items := self._known_items(line):
+                        lists[b" ".join((handle, predicate, *items))] = line
+                elif kind == "reference":
                     shown = target is not None and self._knows(target)
                 else:
-                    shown = predicate in predicates
+                    shown = kind is not None
                 if shown:
                     yield line
+
+    def _known_items(self, line: bytes) -> list[bytes]:
+        """The visible items of an ordered list of references."""
+        return [
+            each.encode()
+            for quad in read_statements(line, lenient=True)
+            if (packed := unpack(quad.object)) is not None
+            for each in packed.items
+            if self._knows(each.encode())
+        ]
 
     def _knows(self, iri: bytes) -> bool:
         return self._schema_filter.knows(iri.removeprefix(self._nodes).decode())
@@ -280,9 +322,11 @@ class CommitFilter:
         hidden = self._schema_filter.hidden_fields.get(type_name, frozenset())
         partial = self._schema_filter.partial_refs.get(type_name, frozenset())
         left = NodeNet(node.was, node.stays, node.met)
-        left.commits = {name: each for name, each in node.commits.items() if name not in hidden}
+        left.commits = {
+            name: each for name, each in node.commits.items() if split_part(name)[0] not in hidden
+        }
         for name, pair in node.values.items():
-            if name not in hidden:
+            if split_part(name)[0] not in hidden:
                 shown = tuple(map(self._shown_end, pair)) if name in partial else pair
                 if shown[0] != shown[1]:
                     left.values[name] = (shown[0], shown[1])
@@ -298,11 +342,18 @@ class CommitFilter:
         return left
 
     def _shown_end(self, value: object) -> object:
+        if isinstance(value, tuple):
+            return tuple(each for each in value if self._schema_filter.knows(str(each))) or None
         return value if value is None or self._schema_filter.knows(str(value)) else None
 
 
-def _length(items: Iterable[object]) -> int:
-    return sum(1 for _ in items)
+def _leads_to(
+    field: PredicateDescriptor, *, partial: bool
+) -> Literal["value", "reference", "list"]:
+    """``list``: an ordered list of references, some of which may be hidden."""
+    if field.target is None or (field.ordered and not partial):
+        return "value"
+    return "list" if field.ordered else "reference"
 
 
 _MERGED: Final = re.compile(r"merge (.+) into (.+)")

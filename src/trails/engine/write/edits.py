@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import pyoxigraph as ox
 
 from trails.engine.graph.changes import changed_reading
 from trails.engine.validation.rules import RuleError, of_node
 from trails.engine.visibility.access import refuse_text
+from trails.engine.write.lists import touches_lists, whole_lists
 from trails.engine.write.pending import CHUNK, PendingNodes
 from trails.engine.write.puts import Put, check_put, misnamed, settle_put
 from trails.engine.write.write import Write
@@ -29,8 +30,9 @@ from trails.model.nodes import NodeState
 from trails.model.sparql.tokens import text_of, tokenize, update_form
 from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
-from trails.views.nodes.index import Replacement
-from trails.views.terms import Change, Terms
+from trails.model.values.lang_texts import LangText
+from trails.views.nodes.index import Replacement, Stored
+from trails.views.terms import Change, Tagged, Terms
 
 
 def put(
@@ -329,6 +331,10 @@ def apply_statements(
     nodes = write.nodes
     terms = nodes.visible.terms
     gone, come = list(terms.parse(removed)), list(terms.parse(added))
+    if validate:
+        gone, come = whole_lists(terms, gone, come, lambda handle: _state(nodes.find(handle)))
+    elif touches_lists(terms, (*gone, *come)):
+        raise QueryError("ordered lists can't be written raw; write them with validation")
     outside = [quad for quad in (*gone, *come) if not terms.describes(quad)]
     if outside and not nodes.sees_all:
         raise refuse_text()
@@ -341,8 +347,7 @@ def apply_statements(
     states: dict[str, NodeState | None] = {}
     errors: list[FieldError] = []
     for handle, change in terms.changes(gone, come).items():
-        stored = nodes.find(handle)
-        before = None if stored is None else stored.state
+        before = _state(nodes.find(handle))
         state = states[handle] = terms.state_after(handle, before, change)
         if validate:
             if state is None and before is None and change.added:
@@ -359,6 +364,10 @@ def apply_statements(
         bypass(nodes, removed, added, (len(gone), len(come)))
 
 
+def _state(stored: Stored | None) -> NodeState | None:
+    return None if stored is None else stored.state
+
+
 def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
     """Report statements with a known field and a wrong value as violations of that field."""
     errors: list[FieldError] = []
@@ -371,6 +380,8 @@ def _refuse_kinds(terms: Terms, outside: list[ox.Quad]) -> None:
         code, wanted = "reference", f"the IRI of {with_article(field.target or 'node')}"
         if row is not None:
             code, wanted = "datatype", f"a literal of type <{row.datatype}>, {row.expected}"
+            if row.tagged:
+                wanted = 'a literal with a language tag, like "…"@en'
         message = f"{path} takes {wanted}; {quad.object} is not one"
         errors.append(FieldError(path, code, message, str(quad.object)[:200], str(field.type)))
     raise ValidationError(errors)
@@ -399,6 +410,9 @@ def _crowded(
     values = {} if before is None else before.values
     for name, come in change.added.items():
         field = schema.by_name[handle.partition("/")[0]].by_name[name]
+        if field.tagged:
+            yield from _crowded_texts(f"{handle}.{name}", values.get(name), change, name)
+            continue
         if field.many:
             continue
         old = [values[name]] if name in values else []
@@ -407,6 +421,20 @@ def _crowded(
             path = f"{handle}.{name}"
             message = f"{path} may have at most 1 value, not {len(left)}"
             yield FieldError(path, "max_count", message, [showable(each) for each in left], 1)
+
+
+def _crowded_texts(path: str, held: object, change: Change, name: str) -> Iterator[FieldError]:
+    """Violations by several texts for one language."""
+    old = [*held.items()] if isinstance(held, LangText) else []
+    gone = change.removed.get(name, ())
+    left = {*(each for each in old if each not in gone), *change.added[name]}
+    texts: dict[str, list[str]] = {}
+    for tag, text in cast(set[Tagged], left):
+        texts.setdefault(tag, []).append(text)
+    for tag, several in texts.items():
+        if len(several) > 1:
+            message = f"{path}@{tag} may have at most 1 text, not {len(several)}"
+            yield FieldError(f"{path}@{tag}", "max_count", message, sorted(several), 1)
 
 
 def data_statements(text: str, names: Names) -> tuple[bytes, bytes]:

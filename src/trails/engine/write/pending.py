@@ -28,7 +28,7 @@ from trails.engine.graph.feed import ChangeCollector
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.blob_names import BlobNames
 from trails.engine.validation.rules import Rules
-from trails.engine.visibility.access import Access, WriteGuard, check_wanted, guard_of
+from trails.engine.visibility.access import OPEN, Access, WriteGuard, check_wanted, guard_of
 from trails.errors import ForbiddenError, TransactionError
 from trails.log.payloads import Payload, PayloadWriter
 from trails.model.history import Head
@@ -67,6 +67,9 @@ class WriteDelta:
             lost, won = self._checkout.terms.difference(before, after, self._former)
             removed += lost
             added += won
+        return self._write_lines(removed, added)
+
+    def _write_lines(self, removed: list[str], added: list[str]) -> tuple[bytes, bytes, int]:
         payload = self._writer()
         gone, come = "".join(removed).encode(), "".join(added).encode()
         for part, text, count in (
@@ -80,6 +83,10 @@ class WriteDelta:
     def stream(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
         """Add the difference between states, of which many more may follow."""
         self._stage(*self.write(changes))
+
+    def stream_lines(self, removed: list[str], added: list[str]) -> None:
+        """Add statements that are worked out, of which many more may follow."""
+        self._stage(*self._write_lines(removed, added))
 
     def write_raw(self, removed: bytes, added: bytes, counts: tuple[int, int]) -> None:
         """Add raw statements."""
@@ -439,6 +446,10 @@ class DraftWrite:
     def read(self, checkout: Checkout) -> Checkout:
         """Another branch or snapshot at the same point in time."""
         return self._copy(checkout, DraftIndex(self._file, checkout.name))
+
+    def beside(self, checkout: Checkout) -> DraftWrite:
+        """A draft of another branch or snapshot at the same point in time; nothing limits it."""
+        return DraftWrite(self._graph, self._file, checkout, OPEN, None)
 
     def _copy(self, checkout: Checkout, index: DraftIndex) -> Checkout:
         at = index.position

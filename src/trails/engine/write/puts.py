@@ -15,8 +15,8 @@ from trails.authoring.nodes import WriteOutcome, is_unfolded, state_of
 from trails.engine.validation.validate import Exist, Validator
 from trails.engine.write.pending import PendingNodes
 from trails.errors import FieldError, NotFoundError, TransactionError
-from trails.model.iris import edge_id, id_problem, normal_id, uuid7
-from trails.model.nodes import NodeState, make_handle
+from trails.model.iris import id_problem, uuid7
+from trails.model.nodes import NodeState, derive_id, make_handle
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.views.nodes.index import Stored
 
@@ -109,20 +109,12 @@ def _identify(
 ) -> str | None:
     if change.mode == "update" and change.id is not None:
         return change.id
-    if descriptor.edge is not None:
-        source, target = values.get("source"), values.get("target")
-        if source is None or target is None:
-            return None
-        return edge_id(str(source), str(target))
     key = descriptor.key
-    if key is None:
+    if key is None and descriptor.edge is None:
         return change.id or uuid7()
-    value, row = values.get(key.name), key.type.row
-    if value is None or row is None:
-        return None
-    identifier = normal_id(row.lexical(value))
-    problem = id_problem(identifier)
-    if problem is not None:
+    identifier = derive_id(descriptor, values)
+    problem = None if identifier is None else id_problem(identifier)
+    if key is not None and problem is not None:
         path = label + key.name
         message = f"{path} can't be a key: {problem}"
         errors.append(FieldError(path, "datatype", message, identifier))
@@ -131,18 +123,18 @@ def _identify(
 
 
 def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
-    """Check that a node's id matches its key, and an edge's its ends."""
+    """Check that a node's id matches its key, and an edge's its ends and key."""
     descriptor, handle = schema.by_name[state.type], state.handle
     errors: list[FieldError] = []
     change = Put(state.type, state.values, state.id)
     identifier = _identify(descriptor, change, state.values, f"{handle}.", errors)
     if identifier not in {None, state.id}:
-        field = "target" if descriptor.key is None else descriptor.key.name
+        field = "target" if descriptor.id_field is None else descriptor.id_field.name
         yield FieldError(
             f"{handle}.{field}",
             "immutable_key",
             f"{handle}.{field} gives this node the id {identifier!r}; a node's IRI follows "
-            "from its key, and an edge's from its ends",
+            "from its key, and an edge's from its ends and key",
             identifier,
             state.id,
         )
@@ -153,13 +145,17 @@ def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
     """The prefix that names a node in the errors of a batch."""
     if change.label is not None:
         return change.label
-    key = descriptor.key
+    key = descriptor.id_field
     name = change.values.get(key.name) if key is not None else change.id
     return f"{descriptor.name}/{name if name is not None else '?'}."
 
 
 def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted) -> FieldError:
-    if descriptor.edge is not None:
+    if descriptor.edge is not None and descriptor.key is not None:
+        field = descriptor.key.name
+        value = wanted.values.get(field)
+        what = f"an edge between these two nodes with {field} {value!r} already exists"
+    elif descriptor.edge is not None:
         field = "target"
         what = "an edge between these two nodes already exists"
     else:

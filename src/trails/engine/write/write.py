@@ -2,12 +2,13 @@
 
 ``Write`` validates, appends to the log, updates the views and publishes the change.
 ``IdempotencyKey`` finds the outcome of an earlier attempt and keeps that of this one. ``Opening``
-and ``Opened`` are how callers hold a write open for a block of code.
+and ``Opened`` are how callers hold a write open for a block of code. ``land`` appends what was
+written to a draft.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from time import monotonic
 from typing import Protocol
@@ -17,6 +18,9 @@ import msgspec
 from trails.authoring.nodes import WriteOutcome
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout
+from trails.engine.graph.declarations import UNCHANGED, PendingDeclarations, prepare_declarations
+from trails.engine.graph.drafts import DraftGraph
+from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.engine.graph.graph import Graph, now
 from trails.engine.validation.blob_names import BlobNames
 from trails.engine.visibility.access import (
@@ -35,7 +39,7 @@ from trails.errors import FieldError, LimitError, StorageError, TransactionError
 from trails.log.append import append
 from trails.log.payloads import Payload
 from trails.log.protocol import head_moved
-from trails.model.history import Commit, CommitDraft
+from trails.model.history import GENESIS, Commit, CommitDraft, MigrationMark, Move, Rename
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome, RequestDigest, check_request, expiry
 from trails.views.quads.staging import StagedLoad
@@ -117,6 +121,8 @@ class Write:
             activity=None if call is None else call.id,
         )
         self.key = key
+        self.declared = False
+        """Whether its types come from the declarations, which then need no change."""
         self.result: Mapping[str, object] = {}
         """What a retry with the same key returns in addition to the commit."""
         self._former_schema: Schema | None = None
@@ -198,10 +204,22 @@ class Write:
         self._draft = msgspec.structs.replace(self._draft, schema=schema.digest)
         self.nodes.use(self._guard())
 
+    def describe(self, message: str) -> None:
+        """Give the commit a message."""
+        self._draft = msgspec.structs.replace(self._draft, message=message)
+
+    def record_renames(self, renames: tuple[Rename, ...]) -> None:
+        """Record with the commit what its change of types renames."""
+        self._draft = msgspec.structs.replace(self._draft, renames=renames)
+
     def merge_of(self, commit: str) -> None:
         """Give the commit a second parent, whose blobs may be named."""
         self._merged = commit
         self._blobs.trusted = True
+
+    def mark(self, migration: MigrationMark) -> None:
+        """Record a migration with the commit, which is made even if nothing else changes."""
+        self._draft = msgspec.structs.replace(self._draft, migration=migration)
 
     def finish(self) -> Commit | None:
         """Validate, append, apply; return the commit, or None if nothing changed."""
@@ -229,10 +247,12 @@ class Write:
 
     def _commit(self) -> Commit | None:
         graph, checkout, delta = self._graph, self._checkout, self._delta
+        pending: PendingDeclarations = UNCHANGED
         try:
             payload = delta.seal()
             same_schema = self._draft.schema == self._head.schema
-            if payload.empty and same_schema and self._merged is None:
+            recorded = self._merged is not None or self._draft.migration is not None
+            if payload.empty and same_schema and not recorded:
                 if self.key is not None:
                     self.key.keep(self.result)
                 self._undo()
@@ -241,7 +261,15 @@ class Write:
             delta.finish_load(payload)
             check_credential(graph, self._call)
             blobs = self.nodes.rules.named_blobs()
-            graph.blobs.keep(blobs, graph.log.last_seq())
+            graph.keep_blobs(blobs)
+            if not self.declared:
+                pending = prepare_declarations(
+                    graph.declarations,
+                    checkout,
+                    self._head,
+                    checkout.schema,
+                    self._draft.renames,
+                )
             graph.on_step("before_append")
             head = graph.log.head(checkout.name)
             keyed = None if self.key is None else self.key.outcome(self.result)
@@ -249,16 +277,23 @@ class Write:
                 graph.log, self._draft, payload, checkout.schema, head, self._merged, keyed
             )
         except BaseException:
-            self.abandon()
+            try:
+                pending.settle()
+            finally:
+                self.abandon()
             raise
         # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
         if self._call is not None:
             self._call.generate(commit.id)
-        graph.blobs.committed(blobs)
+        graph.blobs_committed(blobs)
         with self._stack:
-            _land(graph, checkout, commit, payload, delta.staged)
-            checkout.head = graph.log_head(checkout.name)
+            try:
+                _land(graph, checkout, commit, payload, delta.staged)
+                checkout.head = graph.log_head(checkout.name)
+            finally:
+                pending.settle()
+        pending.publish()
         self._changes.publish(self.nodes.edits, self._head.commit, commit.id)
         graph.on_step("before_acknowledge")
         return commit
@@ -316,6 +351,61 @@ def _landed(error: StorageError, commit: Commit) -> StorageError:
 
 class OutdatedError(Exception):
     """The branch moved after the work outside the lock; the write is rolled back."""
+
+
+def land(
+    draft: DraftGraph,
+    *,
+    actor: str,
+    call: CallRecord | None = None,
+    keyed: KeyedOutcome | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> Commit | None:
+    """Append what a draft holds to the log of its graph, all or nothing; return the last commit.
+
+    A branch that the graph does not have is created with it. ``check`` is called with the writer's
+    lock. OutdatedError says that the branch moved since the draft began.
+    """
+    graph, branch = draft.base, draft.branch
+    draft.let_go()
+    checkout = None if draft.creates else graph.checkout(branch)
+    with graph.writing(actor):
+        graph.check_writable()
+        check_credential(graph, call)
+        if not draft.log.entries:
+            if keyed is not None:
+                graph.log.remember(keyed, now())
+            return None
+        check()
+        move = None
+        if checkout is None:
+            move = Move(branch, "create", draft.start.commit, GENESIS, actor, now())
+        elif graph.log_head(branch).commit != draft.start.commit:
+            raise OutdatedError
+        entries = list(draft.renumbered(graph.log.last_seq()))
+        graph.keep_blobs(draft.named_blobs)
+        for each in entries:
+            graph.log.adopt(each.payload, draft.log.folder)
+        graph.on_step("before_append")
+        graph.log.insert_all(entries, draft.start.commit, move=move, keyed=keyed)
+        # The commits are durable from here on; an error below only means that a view lags behind.
+        graph.blobs_committed(draft.named_blobs)
+        graph.on_step("after_append")
+        if move is not None and graph.branch_makers is not None:
+            graph.branch_makers[branch] = actor
+        try:
+            if checkout is None:
+                graph.add_branch(branch, None)
+            else:
+                graph.bring_to_head(checkout)
+        except StorageError as error:
+            raise _landed(error, entries[-1].commit) from error
+        graph.on_step("after_apply")
+    if move is not None:
+        schema = entries[-1].commit.schema
+        graph.feed.publish(BranchChange(branch, index=ChangeIndex(), schema_change=(None, schema)))
+    graph.on_step("before_acknowledge")
+    return entries[-1].commit
 
 
 class Opened:

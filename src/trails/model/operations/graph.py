@@ -37,6 +37,7 @@ class TypeInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     iri: Annotated[str | None, Meta(description="The class in SPARQL.")] = None
     uri: Annotated[str | None, Meta(description="The resource that lists its records.")] = None
     extends: str | None = None
+    abstract: bool = False
     extended_by: tuple[str, ...] = ()
     joins: JoinedTypes | str | None = None
     key: str | None = None
@@ -80,7 +81,7 @@ class SnapshotResult(Continued, frozen=True):
     types: tuple[TypeCount, ...]
 
 
-class HealthResult(msgspec.Struct, frozen=True):
+class HealthResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a graph serves requests."""
 
     status: Annotated[Status, Meta(description="behind: its log has lost data.")]
@@ -88,6 +89,9 @@ class HealthResult(msgspec.Struct, frozen=True):
     graph: str
     version: str
     head: Annotated[str, Meta(description="The newest commit on main; empty before the first.")]
+    notice: Annotated[
+        str | None, Meta(description="For builders: changed files that can't be used, and why.")
+    ] = None
 
 
 # --- queries -----------------------------------------------------------------------------

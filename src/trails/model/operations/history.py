@@ -8,15 +8,47 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from trails.model.history import BranchInfo, Commit, ConflictKind, NodeChange, Outcome, Side, Take
-from trails.model.operations.pages import Continued
+from trails.model.operations.pages import Call, Continued
 
 # --- branches ----------------------------------------------------------------------------
+
+
+class OpenProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch with changes that wait for a merge."""
+
+    proposal: Annotated[str, Meta(description="The branch.")]
+    target: str
+    author: str
+    created: Annotated[str, Meta(description="The time of its first commit.")]
+    age_seconds: int
+    message: str
+    commits: int
+    created_nodes: Annotated[int | None, Meta(description="Null if they are too many to count.")]
+    updated_nodes: int | None
+    deleted_nodes: int | None
+    conflicts: Annotated[
+        int | None,
+        Meta(description="Conflicts with the target now; null if large, or not yours to merge."),
+    ]
+    merge: Annotated[Call, Meta(description="The call that approves it.")]
+    discard: Annotated[Call, Meta(description="The call that rejects it.")]
+    commands: Annotated[tuple[str, ...], Meta(description="The same two as commands.")]
+
+
+class ProposalList(Continued, frozen=True):
+    """Open proposals, oldest first."""
+
+    proposals: tuple[OpenProposal, ...]
 
 
 class BranchList(Continued, frozen=True):
     """Branches, ``main`` first, then by name."""
 
     branches: tuple[BranchInfo, ...]
+    proposals: Annotated[
+        tuple[OpenProposal, ...],
+        Meta(description="With the prefix proposals/: the first open proposals, oldest first."),
+    ] = ()
 
 
 class BranchCreated(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from trails.model.iris import RDF_TYPE, Names
+from trails.model.iris import RDF_FIRST, RDF_REST, RDF_TYPE, Names
 from trails.model.sparql.tokens import Token
 from trails.model.types import PredicateDescriptor, Schema
 
@@ -303,6 +303,8 @@ class Vocabulary:
             for field in each.fields:
                 self.fields[names.term(field.iri)] = field.name
                 self.descriptors.setdefault(names.term(field.iri), []).append(field)
+        has_lists = any(field.ordered for each in schema.types for field in each.fields)
+        self._standard = {RDF_TYPE, RDF_FIRST, RDF_REST} if has_lists else {RDF_TYPE}
 
     def unknown(self, named: list[Named]) -> Iterator[tuple[Named, str]]:
         """Each term of this graph's vocabulary that does not exist, and what to write instead."""
@@ -321,8 +323,21 @@ class Vocabulary:
         for each in dict.fromkeys(named):
             known = self._known(each.role)
             ours = each.iri.startswith(self.names.nodes)
-            if each.role != "term" and not ours and each.iri not in {*known, RDF_TYPE}:
+            if each.role != "term" and not ours and each.iri not in {*known, *self._standard}:
                 yield self._explain(each, known)
+
+    def unread_lists(self, named: list[Named]) -> Iterator[str]:
+        """Notices for ordered lists of which a text reads the first cell, and no item."""
+        read = {each.iri for each in named if each.role == "predicate"}
+        if RDF_FIRST in read:
+            return
+        for iri in sorted(read & self.descriptors.keys()):
+            field = self.descriptors[iri][0]
+            if field.ordered:
+                yield (
+                    f":{field.name} is an ordered list (rdf:List); its items are at "
+                    f":{field.name}/rdf:rest*/rdf:first"
+                )
 
     def _known(self, role: Role) -> Mapping[str, str]:
         if role == "term":

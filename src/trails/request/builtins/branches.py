@@ -1,6 +1,6 @@
 """``branch_list``, ``branch_create``, ``branch_delete``: lines of work beside each other.
 
-``branch_merge``: bring the work of one branch into another.
+``branch_merge``: bring the work of one branch into another. ``proposal_list``: what waits for that.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
+from trails.engine.graph.graph import MAIN
 from trails.engine.history.branches import Versions
+from trails.engine.history.proposals import Proposal, ProposalFilter, open_proposals
 from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
+from trails.model.changes.proposals import PREFIX
 from trails.model.constraints import shorten
 from trails.model.history import (
     BranchFilter,
@@ -28,17 +31,17 @@ from trails.model.operations.history import (
     BranchList,
     ConflictInfo,
     MergeOutcome,
+    OpenProposal,
+    ProposalList,
     ResolutionChoice,
     Suggestion,
 )
 from trails.model.operations.pages import Call
 from trails.model.texts import count
 from trails.model.types import ANY, ShapeDescriptor
-from trails.projections.tools import MAX_CHARS
+from trails.projections.tools import DRY_RUN, EXPECTED_HEAD, IDEMPOTENCY_KEY, MAX_CHARS
 from trails.request.builtins.declare import (
     ADDER,
-    EXPECTED_HEAD,
-    IDEMPOTENCY_KEY,
     MESSAGE,
     READER,
     WRITER,
@@ -64,7 +67,81 @@ def _list(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
             return {"after": found[at - 1].name if at else given["after"]}
         return None
 
-    return Page(BranchList(tuple(found)), "branches", changes)
+    proposals: tuple[OpenProposal, ...] = ()
+    if str(given["prefix"]).startswith(PREFIX) and given["after"] is None:
+        proposals = tuple(map(_shown_proposal, _open(tool, ctx, ProposalFilter(limit=_FEW))[0]))
+    return Page(BranchList(tuple(found), proposals), "branches", changes)
+
+
+_FEW: Final = 20
+"""Open proposals that a list of branches describes."""
+
+
+def _open(
+    tool: ToolContext, ctx: GraphContext, wanted: ProposalFilter
+) -> tuple[list[Proposal], str | None]:
+    return open_proposals(tool.service.graph, versions_of(tool, ctx), ctx.access, wanted)
+
+
+def _shown_proposal(proposal: Proposal) -> OpenProposal:
+    branch, target = proposal.branch, proposal.target
+    into = "" if target == MAIN else f" --into {target}"
+    created, updated, deleted = proposal.counts
+    return OpenProposal(
+        proposal=branch,
+        target=target,
+        author=proposal.author,
+        created=proposal.commits[0].time,
+        age_seconds=proposal.age,
+        message=proposal.commits[-1].message,
+        commits=len(proposal.commits),
+        created_nodes=created,
+        updated_nodes=updated,
+        deleted_nodes=deleted,
+        conflicts=proposal.conflicts,
+        merge=Call("branch_merge", {"source": branch, "target": target}),
+        discard=Call("branch_delete", {"name": branch, "force": True}),
+        commands=(
+            f"trails branch merge {branch}{into}",
+            f"trails branch delete {branch} --force",
+        ),
+    )
+
+
+def _proposals(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
+    found, following = _open(tool, ctx, msgspec.convert(given, ProposalFilter))
+
+    def changes(at: int) -> Mapping[str, object] | None:
+        if at < len(found) or following is not None:
+            return {"after": found[at - 1].branch if at else given["after"]}
+        return None
+
+    return Page(ProposalList(tuple(map(_shown_proposal, found))), "proposals", changes)
+
+
+PROPOSAL_LIST: Final = Builtin(
+    name="proposal_list",
+    title="List proposals",
+    description=(
+        "List the open proposals, oldest first: branches below proposals/ with changes that wait "
+        "for a merge, with author, age, size, conflicts, and the calls that approve or reject "
+        "each."
+    ),
+    fields=(
+        field("author", "Only those of this actor.", max_length=256),
+        field("target", "Only those for this branch.", max_length=100),
+        field("after", "Only those after this one.", max_length=100),
+        field("limit", "At most.", "Int", default=50, min_value=1, max_value=500),
+    ),
+    controls=(MAX_CHARS,),
+    result=ProposalList,
+    hints=READER,
+    action="Read",
+    run=_proposals,
+    offered="never",
+    routes=(Route("GET", "proposals"),),
+    command="proposals",
+)
 
 
 def _create(tool: ToolContext, ctx: GraphContext, **given: str) -> BranchCreated:
@@ -119,6 +196,7 @@ BRANCH_CREATE: Final = Builtin(
             max_length=100,
         ),
     ),
+    unlisted=(DRY_RUN,),
     result=BranchCreated,
     hints=ADDER,
     action="BranchCreate",
@@ -140,6 +218,7 @@ BRANCH_DELETE: Final = Builtin(
         field("name", "Its name.", required=True, min_length=1, max_length=100),
         field("force", "Delete anyway.", "Bool", default=False),
     ),
+    unlisted=(DRY_RUN,),
     result=BranchDeleted,
     hints=WRITER,
     action="BranchDelete",
@@ -348,4 +427,4 @@ BRANCH_MERGE: Final = Builtin(
     command="branch merge",
 )
 
-BUILTINS: Final = (BRANCH_LIST, BRANCH_CREATE, BRANCH_DELETE, BRANCH_MERGE)
+BUILTINS: Final = (BRANCH_LIST, BRANCH_CREATE, BRANCH_DELETE, BRANCH_MERGE, PROPOSAL_LIST)

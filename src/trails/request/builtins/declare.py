@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,9 +17,10 @@ from trails.authoring.predicates import Predicate, describe
 from trails.engine.session.arguments import Arguments, Special
 from trails.engine.session.service import GraphService
 from trails.errors import FieldError, ValidationError
-from trails.model.capabilities import Action, Hints
+from trails.model.capabilities import Action, Hints, MetaFacts, Scope
 from trails.model.constraints import Coerce
 from trails.model.kinds import KindError
+from trails.model.names import META_PREFIX, meta_tool_name
 from trails.model.nodes import Near
 from trails.model.results import MOST_CHARS
 from trails.model.types import (
@@ -48,6 +49,10 @@ class ToolContext(msgspec.Struct, frozen=True, eq=False):
     options: KernelOptions
     bounded: bool = True
     """Whether an answer is for a model, which reads little; a program gets all of it."""
+
+    def on(self, service: GraphService) -> ToolContext:
+        """The same on a draft of the graph."""
+        return msgspec.structs.replace(self, service=service)
 
     def most(self, given: int | None) -> int:
         """The most characters of an answer: as many as the call says, or the settings."""
@@ -94,6 +99,8 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     description: str
     fields: tuple[PredicateDescriptor, ...] = ()
     controls: tuple[PredicateDescriptor, ...] = ()
+    unlisted: tuple[PredicateDescriptor, ...] = ()
+    """Control arguments that are accepted though the list of tools does not repeat them."""
     shapes: tuple[ShapeDescriptor, ...] = ()
     """The objects that its fields hold."""
     result: type[msgspec.Struct] | UnionType
@@ -115,10 +122,32 @@ class Builtin(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """REST routes; a remote client uses the first."""
     command: str | None = None
     """The command of the CLI, like ``branch list``."""
+    meta: MetaFacts | None = None
+    """For an operation on the application itself: the scope that it needs."""
+
+    def is_hidden(self, env: str) -> bool:
+        """Whether it does not exist in an environment: production has no development tools."""
+        return self.meta is not None and self.meta.scope == "dev" and env == "production"
 
     def input_schema(self) -> dict[str, object]:
         """The JSON Schema of its arguments."""
         return project_fields((*self.fields, *self.controls), OwnShapes.of(*self.shapes))
+
+    def full_schema(self) -> dict[str, object]:
+        """The JSON Schema of its arguments, with those that the list of tools leaves out."""
+        fields = (*self.fields, *self.controls, *self.unlisted)
+        return project_fields(fields, OwnShapes.of(*self.shapes))
+
+
+def meta_operation(identifier: str, scope: Scope, **declared: Any) -> Builtin:  # noqa: ANN401
+    """An operation on the application, ``trails.meta.<namespace>.<op>``.
+
+    It is a tool for credentials with its scope, a route ``admin/<namespace>.<op>`` and, with a
+    ``command``, a command. The other arguments are those of a ``Builtin``.
+    """
+    route = Route("POST", f"admin/{identifier.removeprefix(META_PREFIX)}")
+    given = {"routes": (route,), "kind": "meta", **declared}
+    return Builtin(name=meta_tool_name(identifier), meta=MetaFacts.of(identifier, scope), **given)
 
 
 class OwnShapes(msgspec.Struct, frozen=True):
@@ -191,14 +220,3 @@ def read_near(given: Mapping[str, object]) -> Near:
 
 
 MESSAGE: Final = field("message", "Why this is changed.", max_length=10_000)
-EXPECTED_HEAD: Final = field(
-    "expected_head",
-    "Refuse unless the branch is there.",
-    max_length=100,
-)
-IDEMPOTENCY_KEY: Final = field(
-    "idempotency_key",
-    "A retry with it returns the first outcome.",
-    min_length=1,
-    max_length=200,
-)

@@ -45,13 +45,14 @@ def schema_page(ctx: GraphContext, types: Sequence[str] = (), after: str | None 
     """Some types, or all of them: whole or, if that is too long, as an outline."""
     schema = ctx.kg.schema
     if types:
-        return _described(ctx, _named(schema, types))
+        return _described(ctx, named_types(schema, types))
     whole = _described(ctx, [each.name for each in schema.types])
-    outlined = partial(_outlined, ctx, after)
+    outlined = partial(outline_page, ctx, after)
     return outlined() if after is not None else msgspec.structs.replace(whole, shorter=outlined)
 
 
-def _named(schema: Schema, types: Sequence[str]) -> list[str]:
+def named_types(schema: Schema, types: Sequence[str]) -> list[str]:
+    """Names of types that must exist, each once."""
     known = schema.by_name
     for name in types:
         if name not in known:
@@ -68,7 +69,7 @@ def _described(ctx: GraphContext, names: Sequence[str]) -> Page:
     return Page(result, "types", lambda at: {"types": names[at:]} if at < len(names) else None)
 
 
-def _outlined(ctx: GraphContext, after: str | None) -> Page:
+def outline_page(ctx: GraphContext, after: str | None) -> Page:
     """All types with the names and kinds of their fields."""
     document = msgspec.convert(project_outline(ctx.kg.schema, ctx.names), SchemaResult)
     found = tuple(each for each in document.types if after is None or each.type > after)
@@ -143,7 +144,19 @@ GRAPH_SNAPSHOT: Final = Builtin(
 def _health(tool: ToolContext, ctx: GraphContext) -> HealthResult:
     graph, options = tool.service.graph, tool.options
     head = graph.main.head.commit if ctx.access.may("Read", MAIN) else GENESIS
-    return HealthResult(graph.status, options.project, ctx.graph, options.version, head)
+    notice = _broken_edit(tool, ctx)
+    return HealthResult(graph.status, options.project, ctx.graph, options.version, head, notice)
+
+
+def _broken_edit(tool: ToolContext, ctx: GraphContext) -> str | None:
+    """What builders have to fix: others don't know the files of the application."""
+    error = None if tool.options.workspace is None else tool.options.workspace.reload_error
+    caller = None if ctx.call is None else ctx.call.caller
+    if error is None or caller is None or not {"builder", "dev"} & caller.scopes:
+        return None
+    if not ctx.access.may("Admin", MAIN):
+        return None
+    return f"changed files can't be used, so the declarations before are: {error}"
 
 
 GRAPH_HEALTH: Final = Builtin(

@@ -81,8 +81,10 @@ def _calls(
 
 
 def _attribution(record: Record, blamed: BlamedValue, calls: Mapping[str, Activity]) -> Attribution:
-    kind = record.descriptor.by_name[blamed.field].type.scalar
-    value, commit = plain_value(kind, blamed.value, record.place), blamed.commit
+    field, commit = record.descriptor.by_name[blamed.field], blamed.commit
+    items: tuple[object, ...] = blamed.value if field.ordered else (blamed.value,)  # type: ignore[assignment]
+    plain = [plain_value(field.type.scalar, each, record.place) for each in items]
+    value = plain if field.ordered else plain[0]
     if commit is None:
         return Attribution(blamed.field, value, None)
     call = calls.get(commit.activity or "")

@@ -30,8 +30,16 @@ from trails.model.operations.pages import Call
 from trails.model.results import QueryAnswer
 from trails.model.texts import read_texts
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
+from trails.model.values.lang_texts import LangText, LangTextError
 from trails.projections.json_schema import TypeLookup
-from trails.projections.tools import BRANCH, MAX_CHARS, OFFSET, SNAPSHOT, project_query_input
+from trails.projections.tools import (
+    BRANCH,
+    MAX_CHARS,
+    OFFSET,
+    SNAPSHOT,
+    WRITE_CONTROLS,
+    project_query_input,
+)
 from trails.registry.registry import Registry
 from trails.request.answers import near_name, show_answer
 from trails.request.authorize import check_here, rights_of
@@ -96,13 +104,17 @@ def _term(name: str, value: object) -> object:
         return value
     if set(value) == {"@id"}:
         return Iri(str(value["@id"]))
+    if set(value) == {"@value", "@language"}:
+        with suppress(LangTextError):
+            return LangText({str(value["@language"]): value["@value"]})
     if set(value) == {"@value", "@type"}:
         for row in reversed([*KINDS.values()]):  # BigInt before Int, Blob before Iri: literals
             if row.datatype == value["@type"] and row.python is not None:
                 with suppress(KindError, ValueError, ArithmeticError):
                     return _literal(row, value["@value"])
     message = f'params.{name} must be a text, a number, true, false, {{"@id": …}}, or '
-    message += f'{{"@value": …, "@type": …}} with a value of that XML Schema type, not {value}'
+    message += '{"@value": …, "@type": …} with a value of that XML Schema type, or '
+    message += f'{{"@value": …, "@language": …}}, not {value}'
     raise ValidationError([FieldError(f"params.{name}", "datatype", message, showable(value))])
 
 
@@ -312,6 +324,7 @@ STORED_QUERY_RUN: Final = Builtin(
         field("params", "Its parameters, by name.", "Map"),
     ),
     controls=(BRANCH, SNAPSHOT, OFFSET, MAX_CHARS),
+    unlisted=WRITE_CONTROLS,
     result=QueryResult | ChangeResult,
     hints=WRITER,
     action="InvokeQuery",
@@ -325,6 +338,7 @@ _RUN_LINK: Final = _replace(
     STORED_QUERY_RUN,
     name="stored_query_link",
     controls=(BRANCH, SNAPSHOT),
+    unlisted=(),
     run=_run_link,
     offered="never",
     routes=(Route("GET", "queries/{name}", gathers="params"),),

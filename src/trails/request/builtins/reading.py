@@ -356,7 +356,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
     def _selection(self, ctx: GraphContext) -> Selection:
         schema = ctx.kg.schema
-        check_type(schema, self.type)
+        check_type(schema, self.type, ctx.kg)
         descriptor = schema.by_name[self.type]
         for name in self.fields:
             known_field(descriptor, name, "fields")

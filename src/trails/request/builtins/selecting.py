@@ -58,7 +58,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
     def selection(self, ctx: GraphContext) -> Selection:
         """What they select, of the types that the actor sees."""
-        check_type(ctx.kg.schema, self.type)
+        check_type(ctx.kg.schema, self.type, ctx.kg)
         where = None if self.where is None else read_conditions(self.where)
         return Selection(self.type, where, read_order(self.order), self.limit, self.offset)
 
@@ -80,7 +80,7 @@ def _select(tool: ToolContext, ctx: GraphContext, **given: object) -> SelectedRe
 def _find(tool: ToolContext, ctx: GraphContext, wanted: _Wanted, reference: str) -> SelectedRecords:
     opened = open_place(tool.service, ctx, make_place(wanted.branch, wanted.snapshot))
     kg = opened.kg
-    check_type(kg.schema, wanted.type)
+    check_type(kg.schema, wanted.type, kg)
     state, commit = kg.find_with_commit(wanted.type, reference)
     if state is None:
         return SelectedRecords(commit=commit, missing=kg.describe_missing(wanted.type, reference))

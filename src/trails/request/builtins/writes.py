@@ -17,10 +17,15 @@ from trails.model.operations.graph import AppliedChange, LoadedData, MutationRes
 from trails.model.operations.pages import Call
 from trails.model.uris import InstanceAddress, ReadPoint, format_address
 from trails.model.writes import Applied, LoadRequest, Mode
-from trails.projections.tools import BRANCH, MAX_CHARS
-from trails.request.builtins.declare import (
+from trails.projections.tools import (
+    BRANCH,
+    DRY_RUN,
     EXPECTED_HEAD,
     IDEMPOTENCY_KEY,
+    MAX_CHARS,
+    PROPOSE,
+)
+from trails.request.builtins.declare import (
     MESSAGE,
     WRITER,
     Builtin,
@@ -96,6 +101,7 @@ GRAPH_MUTATE: Final = Builtin(
         IDEMPOTENCY_KEY,
     ),
     controls=(BRANCH, MAX_CHARS),
+    unlisted=(DRY_RUN, PROPOSE),
     result=MutationResult,
     hints=WRITER,
     action="Change",
@@ -155,6 +161,7 @@ GRAPH_LOAD: Final = Builtin(
         EXPECTED_HEAD,
         IDEMPOTENCY_KEY,
     ),
+    unlisted=(DRY_RUN, PROPOSE),
     result=LoadedData,
     hints=WRITER,
     action="Change",

@@ -11,7 +11,7 @@ decide, both also depend on the policies and on the branches that exist.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -36,6 +36,7 @@ from trails.model.uris import (
     SCHEME,
     Completions,
     Document,
+    ListedResource,
     ReadPoint,
     ResourceList,
 )
@@ -81,9 +82,11 @@ def offers_document(rights: Rights, name: Document) -> bool:
     return rights.passes(rights.gate("Read"))
 
 
-def offer_resources(rights: Rights, registry: Registry, graph: str) -> ResourceList:
+def offer_resources(
+    rights: Rights, registry: Registry, graph: str, plugins: Sequence[ListedResource] = ()
+) -> ResourceList:
     """The resources of an actor: types of ``main``, documents, and templates."""
-    every = project_resources(rights.schema(MAIN))
+    every = project_resources(rights.schema(MAIN), plugins if rights.may("Read", MAIN) else ())
     reads = rights.passes(rights.gate("Read"))
     asks = _asks(rights, registry, graph)
 
@@ -111,6 +114,8 @@ def offered_roots(rights: Rights, registry: Registry, graph: str) -> tuple[str, 
                 return _asks(rights, registry, graph)
             case "kg/…":
                 return "kg/types" in documents
+            case "plugins/…":
+                return rights.may("Read", MAIN)
             case "branch/…" | "at/…":
                 return rights.passes(rights.gate("Read"))
         return root in documents

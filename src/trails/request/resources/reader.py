@@ -7,18 +7,20 @@ the rest in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from trails.authoring.plugins import PluginResource
 from trails.engine.evidence.records import Record, check_type, missing_record
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import SNAPSHOT
 from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.context import GraphContext
+from trails.engine.session.results import plain
 from trails.engine.session.service import GraphService
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError
@@ -38,6 +40,8 @@ from trails.model.uris import (
     DocumentAddress,
     InstanceAddress,
     ListAddress,
+    ListedResource,
+    PluginAddress,
     QueryAddress,
     ReadPoint,
     ResourceList,
@@ -89,6 +93,8 @@ _SCHEMAS: Final = 64
 _REFUSED: Final = frozenset({"unknown", "unauthenticated", "scope", "budget"})
 """Failures that a caller can cause at any rate without a right: summed up in activities."""
 _QUERIES: Final = "The tool stored_query_list describes all of it."
+_PLUGINS: Final = "plugins/…"
+_WHOLE: Final = "Programs read all of it, over REST."
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -101,20 +107,36 @@ class Reader:
         authority: Authorizer,
         threads: Threads,
         doctor: Doctor,
+        plugins: Mapping[str, PluginResource],
     ) -> None:
+        """``plugins``: documents of plugins, as ``<plugin>/<path>``."""
         self._service = service
         self._authority = authority
         self._threads = threads
         self._doctor = doctor
+        self._plugins = plugins
+        self._offered_plugins = tuple(
+            ListedResource(
+                uri=format_address(PluginAddress(*name.split("/"))),
+                name=name,
+                title=each.title,
+                description=each.description,
+                mime_type=each.media_type,
+            )
+            for name, each in sorted(plugins.items())
+        )
         self._listed = ResourceList("", (), ())
         self._offers: VersionedCache[Hashable, ResourceList] = VersionedCache(_LISTS)
         self._documents: LRUCache[str, JsonLd] = LRUCache(_SCHEMAS)
 
     def _offer(self, rights: Rights) -> ResourceList:
-        return offer_resources(rights, self._service.registry, self._service.graph.name)
+        return offer_resources(
+            rights, self._service.registry, self._service.graph.name, self._offered_plugins
+        )
 
     def _roots(self, rights: Rights) -> Sequence[str]:
-        return offered_roots(rights, self._service.registry, self._service.graph.name)
+        found = offered_roots(rights, self._service.registry, self._service.graph.name)
+        return found if self._plugins else [each for each in found if each != _PLUGINS]
 
     # --- what there is -------------------------------------------------------------------
 
@@ -126,7 +148,7 @@ class Reader:
             return self._offers.get(rights, version, partial(self._offer, rights))
         schema = self._service.graph.main.schema
         if self._listed.version != schema.digest:
-            self._listed = project_resources(schema)
+            self._listed = project_resources(schema, self._offered_plugins)
         return self._listed
 
     async def complete(self, actor: Actor, template: str, typed: Typed) -> Completions | Failure:
@@ -213,9 +235,10 @@ class Reader:
             registry = self._service.registry
             found = read_query(registry, offered_queries(registry, rights), address.name)
             return [_json(uri, found)] if most is None else fit_other(uri, found, most, _QUERIES)
-        if not rights.unrestricted and address.place is HERE:
+        place = HERE if isinstance(address, PluginAddress) else address.place
+        if not rights.unrestricted and place is HERE:
             _check_offered(rights, uri, address, partial(self._roots, rights))
-        ctx = self._context(actor, rights, address.place)
+        ctx = self._context(actor, rights, place)
         if asked.call is not None:
             asked.call.use(ctx.checkout.head.commit)
         match address:
@@ -227,10 +250,12 @@ class Reader:
                 if most is None:
                     return [_json(uri, value)]
                 return fit_document(ctx, uri, address, value, most)
+            case PluginAddress():
+                return self._read_plugin(ctx, asked, address)
             case InstanceAddress():
                 return self._read_instance(ctx, asked, address, patient=patient)
             case ListAddress():
-                check_type(ctx.kg.schema, address.type)
+                check_type(ctx.kg.schema, address.type, ctx.kg)
                 return read_page(self._service, ctx, uri, address, most, asked.form)
 
     def _context(self, actor: Actor, rights: Rights, place: ReadPoint) -> GraphContext:
@@ -239,11 +264,26 @@ class Reader:
             actor.name, place.branch or MAIN, place.commit, access=rights, permits=permits
         )
 
+    def _read_plugin(
+        self, ctx: GraphContext, asked: _Asked, address: PluginAddress
+    ) -> Sequence[Content]:
+        """A document of a plugin, which sees what the reader may see."""
+        given = self._plugins.get(f"{address.plugin}/{address.path}")
+        if given is None:
+            raise unknown_address(asked.uri, partial(self._roots, asked.rights))
+        found = given.read(ctx)
+        if isinstance(found, str):
+            return _text(asked.uri, given.media_type, found, asked.most)
+        value = plain(ctx.names, found, ctx.shown)
+        if asked.most is None or not isinstance(value, dict):
+            return [_json(asked.uri, value)]
+        return fit_other(asked.uri, value, asked.most, _WHOLE)
+
     def _read_instance(
         self, ctx: GraphContext, asked: _Asked, address: InstanceAddress, *, patient: bool
     ) -> Sequence[Content] | None:
         kg = ctx.kg
-        check_type(kg.schema, address.type)
+        check_type(kg.schema, address.type, kg)
         wanted = _Instance(ctx, asked, address, patient)
         found = kg.look_at(address.type, address.id, partial(self._look, wanted))
         if found is None:
@@ -322,6 +362,8 @@ def _check_offered(rights: Rights, uri: str, address: Address, roots: Roots) -> 
             raise unknown_address(uri, roots)
     elif isinstance(address, ListAddress | InstanceAddress):
         check_type(rights.schema(MAIN), address.type)
+    elif isinstance(address, PluginAddress) and not rights.may("Read", MAIN):
+        raise unknown_address(uri, roots)
 
 
 def _is_open(graph: Graph, place: ReadPoint) -> bool:
@@ -330,6 +372,14 @@ def _is_open(graph: Graph, place: ReadPoint) -> bool:
         return True
     name = place.branch if place.commit is None else SNAPSHOT + place.commit
     return graph.has_checkout(name or MAIN)
+
+
+def _text(uri: str, media_type: str, text: str, most: int | None) -> list[Content]:
+    """A text, or its beginning and how much there is."""
+    if most is None or len(text) <= most:
+        return [Content(uri, media_type, text)]
+    note = f"This is the beginning of {len(text)} characters. {_WHOLE}"
+    return [Content(uri, media_type, text[: most - len(note)]), Content(uri, TEXT, note)]
 
 
 def _json(uri: str, value: object) -> Content:

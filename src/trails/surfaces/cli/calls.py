@@ -1,4 +1,4 @@
-"""``trails call``, ``tools``, ``schema`` and ``graphs``: what there is, and what can be called.
+"""``trails call``, ``tools`` and ``graphs``: what there is, and what can be called.
 
 Texts of the command line become JSON by the input schema of a tool; the call itself is checked
 by the request pipeline, as for an agent.
@@ -7,9 +7,9 @@ by the request pipeline, as for an agent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 
@@ -19,12 +19,10 @@ from trails.model.names import suggest
 from trails.model.texts import read_json
 from trails.surfaces.cli.operations import Operations, Session
 from trails.surfaces.cli.options import (
-    BranchOption,
     FolderOption,
     GraphOption,
     JsonOption,
     ServerOption,
-    SnapshotOption,
     open_session,
     place_of,
 )
@@ -93,7 +91,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 tools = session.tools()
                 if ctx.args or show_help:
                     tool = _known(tools, name)
-                    schema = tool.input_schema
+                    schema = tool.full_schema
                     if show_help:
                         report.value = {"tools": [tool]}
                         report.text = list(describe_tool(tool.name, tool.description, schema))
@@ -104,7 +102,7 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                         given["params"] = read_params(options.params, schema, given.get("params"))
                 elif arg:
                     found = _found(tools, name)
-                    given |= read_arguments(arg, {} if found is None else found.input_schema)
+                    given |= read_arguments(arg, {} if found is None else found.full_schema)
                 _warn(_found(tools, name))
                 result = _call(session, name, given)
                 report.value = result
@@ -136,35 +134,13 @@ def add_call_commands(cli: typer.Typer, operations: Operations) -> None:
                 text = each.description if name else each.description.partition("\n")[0]
                 report.text.append(indented(escape(text), 2))
                 report.text += [
-                    indented(f"--arg {line}", 4) for line in list_parameters(each.input_schema)
+                    indented(f"--arg {line}", 4)
+                    for line in list_parameters(each.full_schema if name else each.input_schema)
                 ]
 
 
-def add_schema_commands(cli: typer.Typer, operations: Operations) -> None:
+def add_graphs_command(cli: typer.Typer, operations: Operations) -> None:
     """Add them to the command line."""
-
-    @cli.command(epilog="Examples: trails schema · trails schema Task --json")
-    def schema(
-        types: Annotated[
-            list[str] | None, typer.Argument(help="Only these types.", metavar="TYPE...")
-        ] = None,
-        *,
-        branch: BranchOption = "main",
-        snapshot: SnapshotOption = None,
-        project: FolderOption = None,
-        server: ServerOption = None,
-        graph: GraphOption = None,
-        as_json: JsonOption = False,
-    ) -> None:
-        """Describe the types: fields with kinds and constraints, keys, and what edges join."""
-        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
-            place = {"branch": branch} if snapshot is None else {"snapshot": snapshot}
-            given = {**place, **({"types": types} if types else {})}
-            report.value = found = session.call("schema_get", given)
-            for each in cast(Sequence[Mapping[str, object]], found["types"]):
-                report.text += _describe_type(each)
-            if isinstance(found.get("next"), Mapping):
-                report.text.append("[dim]There are more types; name those that you want.[/]")
 
     @cli.command(epilog="Example: trails graphs")
     def graphs(
@@ -178,18 +154,6 @@ def add_schema_commands(cli: typer.Typer, operations: Operations) -> None:
             for name, uri in found.items():
                 table.add_row(escape(name), escape(uri))
             report.text = [table] if found else ["No graphs."]
-
-
-def _describe_type(found: Mapping[str, object]) -> Iterator[str]:
-    """A type as a block: its name, what it is for, and its fields."""
-    joins = found.get("joins")
-    ends = f"  [dim]{joins['source']} → {joins['target']}[/]" if isinstance(joins, Mapping) else ""
-    yield f"[bold]{escape(str(found['type']))}[/]{ends}"
-    if found.get("description"):
-        yield indented(escape(str(found["description"])), 2)
-    inner = found.get("schema")
-    lines = list_parameters(inner) if isinstance(inner, Mapping) else []
-    yield from (indented(line, 4) for line in lines)
 
 
 def read_arguments(

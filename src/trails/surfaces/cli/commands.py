@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -29,7 +30,7 @@ from trails.surfaces.cli.options import (
 from trails.surfaces.cli.output.plain import INTERRUPTED, USAGE, visible
 from trails.surfaces.cli.output.reporting import print_json
 from trails.surfaces.cli.shell.arguments import read_plainly
-from trails.surfaces.cli.shell.catalog import LISTED
+from trails.surfaces.cli.shell.catalog import LISTED, names_plugins
 
 if TYPE_CHECKING:  # the table of built-ins imports the engine
     from trails.model.types import PredicateDescriptor
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # the table of built-ins imports the engine
 
 def build_cli(operations: Operations) -> typer.Typer:
     """Build ``trails`` with all of its commands."""
-    from trails.request.builtins import OPERATIONS  # noqa: PLC0415
+    from trails.request.operations import OPERATIONS  # noqa: PLC0415
 
     cli = build_root()
     for adder in dict.fromkeys((each.module, each.adder) for each in LISTED.values()):
@@ -49,6 +50,8 @@ def build_cli(operations: Operations) -> typer.Typer:
 
 def run_command(operations: Operations, arguments: Sequence[str]) -> int:
     """Run one command and return its exit code; only what it needs is imported."""
+    if arguments[0] not in LISTED:
+        arguments = _spell_plugin_command(operations, arguments)
     command = build_command(operations, arguments)
     read_plainly(command)
     try:
@@ -59,6 +62,26 @@ def run_command(operations: Operations, arguments: Sequence[str]) -> int:
         return USAGE
     except typer.Abort:
         return INTERRUPTED
+
+
+def _spell_plugin_command(operations: Operations, arguments: Sequence[str]) -> Sequence[str]:
+    """A command of a plugin as the call that it stands for; others stay as they are."""
+    name, *rest = arguments
+    if names_plugins(folder := _project_of(rest)):
+        for each in operations.plugin_commands(folder):
+            if each.name == name:
+                return ["call", each.capability, *rest]
+    return arguments
+
+
+def _project_of(arguments: Sequence[str]) -> Path:
+    """The folder that the options name."""
+    for at, each in enumerate(arguments):
+        if each in {"-p", "--project"} and at + 1 < len(arguments):
+            return Path(arguments[at + 1])
+        if each.startswith("--project="):
+            return Path(each.removeprefix("--project="))
+    return Path()
 
 
 def build_command(operations: Operations, arguments: Sequence[str]) -> Any:  # noqa: ANN401 - no public type
@@ -130,7 +153,10 @@ def _name(command: CommandInfo | TyperInfo) -> str:
 
 def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., None]:
     # A parameter can't have the name of a keyword, and ``from`` is one.
-    fields = {f"given_{each.name}": each for each in (*builtin.fields, *builtin.controls)}
+    fields = {
+        f"given_{each.name}": each
+        for each in (*builtin.fields, *builtin.controls, *builtin.unlisted)
+    }
 
     from trails.surfaces.cli.calls import read_arguments  # noqa: PLC0415
     from trails.surfaces.cli.values import show_result  # noqa: PLC0415
@@ -143,7 +169,7 @@ def _make_command(builtin: Builtin, operations: Operations) -> Callable[..., Non
                 for name, field in fields.items()
                 for text in _texts(given[name])
             ]
-            arguments = read_arguments(texts, builtin.input_schema())
+            arguments = read_arguments(texts, builtin.full_schema())
             report.value = result = session.record(builtin.name, arguments)
             report.text = list(show_result(result, session.nodes))
 

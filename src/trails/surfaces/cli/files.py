@@ -14,15 +14,18 @@ from trails.errors import NotFoundError, QueryError
 from trails.model.operations.graph import LoadedData
 from trails.model.texts import count
 from trails.model.writes import LoadRequest
+from trails.surfaces.cli.history import read_controls, show_draft
 from trails.surfaces.cli.operations import Operations, ReadState
 from trails.surfaces.cli.options import (
     BranchOption,
+    DryRunOption,
     ExpectedHeadOption,
     FolderOption,
     GraphOption,
     IdempotencyKeyOption,
     JsonOption,
     MessageOption,
+    ProposeOption,
     ServerOption,
     SnapshotOption,
     place_of,
@@ -78,6 +81,8 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
             ),
         ] = None,
         message: MessageOption = "",
+        dry_run: DryRunOption = False,
+        propose: ProposeOption = False,
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
         project: FolderOption = None,
@@ -107,6 +112,11 @@ def add_file_commands(cli: typer.Typer, operations: Operations) -> None:
                 ) as session,
                 progress_bar("reading", octets=True, shown=not as_json) as progress,
             ):
+                if dry_run or propose:
+                    controls = read_controls(dry_run=dry_run, propose=propose)
+                    drafted = session.draft_load(request, controls, progress)
+                    show_draft(report, drafted, session.nodes)
+                    return
                 done = session.load(request, progress)
             report.value = done
             report.text = [_describe(done)]

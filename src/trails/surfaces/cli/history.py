@@ -16,6 +16,7 @@ import typer
 
 from trails.errors import QueryError
 from trails.model.history import CommitQuery, FieldChange, MergeRequest, Resolution, Side
+from trails.model.operations.drafts import DryRunResult, ProposalResult
 from trails.model.operations.history import (
     BranchCreated,
     BranchDeleted,
@@ -24,10 +25,12 @@ from trails.model.operations.history import (
     CommitInfo,
     CommitResult,
     MergeOutcome,
+    ProposalList,
 )
 from trails.model.texts import count
 from trails.surfaces.cli.operations import Operations
 from trails.surfaces.cli.options import (
+    DryRunOption,
     ExpectedHeadOption,
     FolderOption,
     GraphOption,
@@ -235,6 +238,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         source: Annotated[
             str, typer.Option("--from", help="Where the branch starts.", metavar="BRANCH|COMMIT")
         ] = "main",
+        dry_run: DryRunOption = False,
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
@@ -242,6 +246,11 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Create a branch from another branch or from a commit."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            if dry_run:
+                given = {"name": name, "from": source, "dry_run": True}
+                report.value = session.draft("branch_create", given)
+                report.text = [f"Would have created branch [bold]{escape(name)}[/]."]
+                return
             made = session.create_branch(name, source)
             report.value = BranchCreated(made, source)
             where = f"commit {short(made.head)}" if made.head else "the empty graph"
@@ -254,6 +263,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         force: Annotated[
             bool, typer.Option("--force", help="Delete it even if it has unmerged commits.")
         ] = False,
+        dry_run: DryRunOption = False,
         project: FolderOption = None,
         server: ServerOption = None,
         graph: GraphOption = None,
@@ -261,6 +271,11 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
     ) -> None:
         """Delete a branch. Its commits stay in the log and can be read by id."""
         with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            if dry_run:
+                given = {"name": name, "force": force, "dry_run": True}
+                report.value = session.draft("branch_delete", given)
+                report.text = [f"Would have deleted branch [bold]{escape(name)}[/]."]
+                return
             gone = session.delete_branch(name, force=force)
             report.value = BranchDeleted(gone)
             where = f"; it was at commit {short(gone.head)}" if gone.head else ""
@@ -274,9 +289,7 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
         *,
         into: Annotated[str, typer.Option(help="The branch that gets the changes.")] = "main",
         message: MessageOption = "",
-        dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Show what would happen without writing.")
-        ] = False,
+        dry_run: DryRunOption = False,
         resolve: Annotated[
             list[str] | None,
             typer.Option(
@@ -322,6 +335,89 @@ def add_branch_commands(cli: typer.Typer, operations: Operations) -> None:
             ) as session:
                 given = {"--project": project, "--server": server, "--graph": graph}
                 show_merge(report, session.merge(request), request, session.nodes, given)
+
+
+def add_proposal_command(cli: typer.Typer, operations: Operations) -> None:
+    """Add it to the command line."""
+
+    @cli.command(epilog="Example: trails proposals --author ada")
+    def proposals(
+        *,
+        author: Annotated[str | None, typer.Option(help="Only those of this actor.")] = None,
+        target: Annotated[str | None, typer.Option(help="Only those for this branch.")] = None,
+        after: Annotated[
+            str | None, typer.Option(help="Continue after this one.", metavar="BRANCH")
+        ] = None,
+        limit: Annotated[int, typer.Option("--limit", "-n", help="Maximum number.")] = 50,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """List open proposals: branches with changes that wait for a merge."""
+        with open_session(operations, project, server, graph, as_json=as_json) as (report, session):
+            given = {"author": author, "target": target, "after": after, "limit": limit}
+            found = msgspec.convert(session.record("proposal_list", given), ProposalList)
+            report.value = found
+            report.text = list(_list_proposals(found))
+
+
+def _list_proposals(found: ProposalList) -> Iterator[str | TextTable]:
+    table = TextTable("proposal", "author", "age", "nodes", "conflicts", "message")
+    for each in found.proposals:
+        table.add_row(
+            escape(each.proposal),
+            escape(each.author),
+            _age(each.age_seconds),
+            "many"
+            if each.created_nodes is None
+            else f"+{each.created_nodes} ~{each.updated_nodes} −{each.deleted_nodes}",
+            "?" if each.conflicts is None else str(each.conflicts),
+            escape(each.message),
+        )
+    if not found.proposals:
+        yield "No open proposals."
+        return
+    yield table
+    yield ""
+    yield "[dim]Approve or reject one with:[/]"
+    for each in found.proposals[:1]:
+        yield from (f"  {escape(command)}" for command in each.commands)
+    if found.next is not None:
+        yield f"[dim]For the next page, add[/] --after {escape(found.proposals[-1].proposal)}"
+
+
+def _age(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def read_controls(*, dry_run: bool, propose: bool) -> dict[str, bool]:
+    """How a command writes that does not write directly."""
+    return {name: True for name, given in (("dry_run", dry_run), ("propose", propose)) if given}
+
+
+def show_draft(report: Reporting, found: DryRunResult | ProposalResult, nodes: str) -> None:
+    """Report a dry run or a proposal, with the commands that approve or reject it."""
+    report.value = found
+    counts, changes = _counts(found), list(_changes(found, nodes))
+    if isinstance(found, DryRunResult):
+        report.text = [f"Would change {escape(found.branch)}: {counts}.", *changes]
+        return
+    if found.proposal is None:
+        report.text = ["Nothing would change, so nothing was proposed."]
+        return
+    name, into = escape(found.proposal), f" --into {escape(found.target)}"
+    report.text = [
+        f"Proposed [bold]{name}[/]: {counts}.",
+        *changes,
+        *(f"[yellow]{escape(each)}[/]" for each in found.violations),
+        "",
+        f"  trails branch merge {name}{'' if found.target == 'main' else into}",
+        f"  trails branch delete {name} --force",
+    ]
 
 
 _MARKS: Final = {"created": "[green]+[/]", "updated": "[yellow]~[/]", "deleted": "[red]−[/]"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from trails.model.decisions import (
 )
 from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.metrics import ServerMetrics
+from trails.model.operations.drafts import DryRunResult, ProposalResult
 from trails.model.operations.graph import (
     ChangeResult,
     LoadedData,
@@ -42,11 +43,15 @@ from trails.model.upkeep import (
     Manifest,
     Optimized,
     Recovery,
+    ReloadReport,
     Report,
     RestoreRequest,
     WebhookStatus,
 )
 from trails.model.writes import LoadRequest
+
+if TYPE_CHECKING:  # most commands need nothing of it
+    from trails.authoring.plugins import PluginCommand
 
 Progress = Callable[[str], None]
 """Reports progress, one line at a time."""
@@ -200,6 +205,17 @@ class Session(Protocol):
     ) -> MutationResult:
         """Change the graph in one commit."""
 
+    def draft(self, name: str, arguments: Mapping[str, object]) -> DryRunResult | ProposalResult:
+        """What a built-in that writes would change, or has proposed."""
+
+    def draft_load(
+        self,
+        request: LoadRequest,
+        controls: Mapping[str, bool],
+        progress: Callable[[int, int | None], None],
+    ) -> DryRunResult | ProposalResult:
+        """What a load would change, or has proposed."""
+
     def load(self, request: LoadRequest, progress: Callable[[int, int | None], None]) -> LoadedData:
         """Load files in one commit; progress is bytes done, and bytes in all where known."""
 
@@ -286,7 +302,9 @@ class PolicyCommands(Protocol):
 class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
     """The work behind the commands."""
 
-    def new(self, folder: Path, name: str | None) -> tuple[Path, list[str]]:
+    def new(
+        self, folder: Path, name: str | None, schema: Literal["python", "graph"] = "python"
+    ) -> tuple[Path, list[str]]:
         """Create a project folder; returns its path and files."""
 
     def doctor(
@@ -296,6 +314,14 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
 
     def metrics(self, place: ProjectLocation) -> ServerMetrics:
         """One moment of the server at a URL, or of the process that serves a folder."""
+
+    def plugin_commands(self, folder: Path) -> Sequence[PluginCommand]:
+        """The commands of the plugins that a project enables; none if it is not a project."""
+
+    def reload(
+        self, place: ProjectLocation, graph: str | None, progress: Progress, *, apply_schema: bool
+    ) -> list[ReloadReport] | None:
+        """Have a server read declarations again; None if no process serves the folder."""
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify a project's logs and views."""

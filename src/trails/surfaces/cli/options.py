@@ -48,6 +48,12 @@ ExpectedHeadOption = Annotated[
     str | None,
     typer.Option(help="Fail unless the branch is at this commit.", metavar="COMMIT"),
 ]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would happen without writing.")
+]
+ProposeOption = Annotated[
+    bool, typer.Option("--propose", help="Write to a new branch, to be reviewed and merged.")
+]
 IdempotencyKeyOption = Annotated[
     str | None,
     typer.Option(help="A retry with the same key does not repeat the write.", metavar="KEY"),

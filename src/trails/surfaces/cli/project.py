@@ -11,7 +11,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -44,17 +44,24 @@ def add_project_commands(cli: typer.Typer, operations: Operations) -> None:
         name: Annotated[
             str | None, typer.Option(help="The project's name.", show_default="the folder's name")
         ] = None,
+        schema: Annotated[
+            Literal["python", "graph"],
+            typer.Option(
+                help="Where types are declared: in Python, or in the graph itself, without any "
+                "code."
+            ),
+        ] = "python",
         as_json: JsonOption = False,
     ) -> None:
         """Create a project with example types, a capability and settings."""
         with Reporting(as_json=as_json) as report:
-            path, files = operations.new(folder, name)
+            path, files = operations.new(folder, name, schema)
             report.value = {"project": str(path), "files": files}
             python, trails = _commands()
-            steps = {
-                f"{python} app.py": "save and query some data",
-                f"{trails} doctor": "check the project",
-            }
+            first = {f"{python} app.py": "save and query some data"}
+            if schema == "graph":
+                first = {f"{trails} schema apply add-type Task title:str": "declare a type"}
+            steps = {**first, f"{trails} doctor": "check the project"}
             width = max(map(len, steps))
             report.text = [
                 f"Created [bold]{escape(str(path))}[/] with {', '.join(map(escape, files))}.",

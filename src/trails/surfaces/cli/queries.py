@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from trails.errors import NotFoundError, QueryError
@@ -25,15 +26,18 @@ from trails.model.operations.graph import (
 )
 from trails.model.texts import count
 from trails.surfaces.cli.calls import list_parameters, read_arguments
+from trails.surfaces.cli.history import read_controls, show_draft
 from trails.surfaces.cli.operations import Operations, ReadState, Session, WriteOptions
 from trails.surfaces.cli.options import (
     BranchOption,
+    DryRunOption,
     ExpectedHeadOption,
     FolderOption,
     GraphOption,
     IdempotencyKeyOption,
     JsonOption,
     MessageOption,
+    ProposeOption,
     ServerOption,
     SnapshotOption,
     open_session,
@@ -245,6 +249,8 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
         ] = None,
         branch: BranchOption = "main",
         message: MessageOption = "",
+        dry_run: DryRunOption = False,
+        propose: ProposeOption = False,
         expected_head: ExpectedHeadOption = None,
         idempotency_key: IdempotencyKeyOption = None,
         project: FolderOption = None,
@@ -270,6 +276,13 @@ def add_mutate_command(cli: typer.Typer, operations: Operations) -> None:
             with operations.open(
                 place_of(project, server), graph, report.progress, declared=True
             ) as session:
+                if dry_run or propose:
+                    what = {"update" if isinstance(change, str) else "operations": change}
+                    given = {**what, "branch": branch, **msgspec.structs.asdict(options)}
+                    controls = read_controls(dry_run=dry_run, propose=propose)
+                    found = session.draft("graph_mutate", {**given, **controls})
+                    show_draft(report, found, session.nodes)
+                    return
                 done = session.mutate(branch, change, options)
             report.value = done
             if done.replayed:

@@ -1,5 +1,7 @@
 """``trails serve``: serve a project to MCP clients and programs, over HTTP or stdio.
 
+``trails reload``: have a running server read changed declarations.
+
 ``trails mcp``: add a graph to the configuration of MCP clients, or remove it.
 """
 
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,9 +17,17 @@ import msgspec
 import typer
 
 from trails.errors import TrailsError
-from trails.model.upkeep import Installation, InstallRequest, Scope
+from trails.model.upkeep import Installation, InstallRequest, ReloadReport, Scope
 from trails.surfaces.cli.operations import Operations, ServeCommand, Served
-from trails.surfaces.cli.options import FolderOption, GraphOption, JsonOption, ProjectOption
+from trails.surfaces.cli.options import (
+    FolderOption,
+    GraphOption,
+    GraphsOption,
+    JsonOption,
+    ProjectOption,
+    ServerOption,
+    place_of,
+)
 from trails.surfaces.cli.output.markup import escape
 from trails.surfaces.cli.output.plain import INTERRUPTED, print_status
 from trails.surfaces.cli.output.reporting import Reporting, escape_json, print_text
@@ -129,6 +140,47 @@ RemoteOption = Annotated[
 ScopeOption = Annotated[
     Scope, typer.Option(help="Install for all your work, or for the project folder only.")
 ]
+
+
+def add_reload_command(cli: typer.Typer, operations: Operations) -> None:
+    """Add it to the command line."""
+
+    @cli.command(epilog="Example: trails reload -p acme")
+    def reload(
+        *,
+        apply_schema: Annotated[
+            bool,
+            typer.Option(
+                "--apply-schema",
+                help="Apply changed types to the stored data, if they fit it. Development does so "
+                "in any case.",
+            ),
+        ] = False,
+        project: FolderOption = None,
+        server: ServerOption = None,
+        graph: GraphsOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        """Have the running server read the changed module, queries and policies."""
+        with Reporting(as_json=as_json) as report:
+            place = place_of(project, server)
+            done = operations.reload(place, graph, report.progress, apply_schema=apply_schema)
+            report.value = {"served": done is not None, "graphs": done or []}
+            if done is None:
+                report.text = ["No process serves this project; the next one reads the files."]
+            else:
+                report.text = [line for each in done for line in _reloaded(each)]
+                report.code = 1 if any(each.error for each in done) else 0
+
+
+def _reloaded(report: ReloadReport) -> Iterator[str]:
+    graph, error = escape(report.graph), report.error
+    if error is not None:
+        yield f"Graph {graph} was not reloaded; the declarations before stay in use."
+        yield f"  {escape(str(error))}"
+        return
+    yield f"Reloaded graph {graph}: {escape(report.summary())}."
+    yield from (f"  stored types: {escape(each)}" for each in report.schema)
 
 
 def add_client_commands(cli: typer.Typer, operations: Operations) -> None:

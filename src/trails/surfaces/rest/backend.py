@@ -173,9 +173,9 @@ def write_uri(
     return f"trails://{path}?{asked}" if asked else f"trails://{path}"
 
 
-def write_document_uri(name: str, *, branch: str | None, snapshot: str | None) -> str:
+def write_document_uri(*names: str, branch: str | None, snapshot: str | None) -> str:
     """The URI of a document, on a branch or in the past."""
-    path = "/".join(_encoded(each) for each in (*_place(branch, snapshot), name))
+    path = "/".join(_encoded(each) for each in (*_place(branch, snapshot), *names))
     return f"trails://{path}"
 
 

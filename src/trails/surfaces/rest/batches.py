@@ -19,7 +19,7 @@ from trails.errors import FieldError, ValidationError
 from trails.model.results import Failure, Outcome
 from trails.projections.problems import project_problem
 from trails.request.answers import failure_of
-from trails.request.builtins import OPERATIONS
+from trails.request.operations import OPERATIONS
 from trails.surfaces.rest.bodies import read_object
 from trails.surfaces.rest.conditions import header_arguments
 from trails.surfaces.rest.replies import JSON, Refused, status_of

@@ -1,4 +1,4 @@
-"""``/schema``, ``/stats`` and ``/doctor``: documents about a graph, as resources have them.
+"""``/schema``, ``/stats``, ``/doctor`` and documents of plugins, as resources have them.
 
 Who may read them is decided there: types and statistics are of what the caller sees, and the
 doctor is for those who may do the action ``Admin``; for others there is nothing at its path.
@@ -32,21 +32,32 @@ async def read_schema(call: RestCall) -> Response:
     """The types that the caller sees, on a branch or at a commit."""
     shown = choose_form(call.request, SCHEMAS)
     form = RecordForm(_FORMATS.get(shown.name))
-    return await _send(call, "schema", form, shown.media_type, placed=True)
+    return await _send(call, ("schema",), form, shown.media_type, placed=True)
 
 
 async def read_stats(call: RestCall) -> Response:
     """How much of everything there is, and how large it is on disk."""
-    return await _send(call, "stats", RecordForm(), JSON, placed=True)
+    return await _send(call, ("stats",), RecordForm(), JSON, placed=True)
 
 
 async def read_doctor(call: RestCall) -> Response:
     """What a check of the graph finds, as ``trails doctor`` reports it."""
-    return await _send(call, "doctor", RecordForm(), JSON, placed=False)
+    return await _send(call, ("doctor",), RecordForm(), JSON, placed=False)
+
+
+async def read_plugin(call: RestCall) -> Response:
+    """A document of a plugin."""
+    names = "plugins", call.part("plugin"), call.part("path")
+    return await _send(call, names, RecordForm(), None, placed=False)
 
 
 async def _send(
-    call: RestCall, name: str, form: RecordForm, media_type: str, *, placed: bool
+    call: RestCall,
+    names: tuple[str, ...],
+    form: RecordForm,
+    media_type: str | None,
+    *,
+    placed: bool,
 ) -> Response:
     given = {key: str(value) for key, value in query_arguments(call).items()}
     branch, snapshot = take_place(given) if placed else (None, None)
@@ -55,11 +66,12 @@ async def _send(
         raise refused(
             "query_string", f"{next(iter(given))[:100]!r} is unknown here; this path takes {taken}"
         )
-    uri = write_document_uri(name, branch=branch, snapshot=snapshot)
+    uri = write_document_uri(*names, branch=branch, snapshot=snapshot)
     found = await call.backend.read_whole(call.actor, uri, form)
     if isinstance(found, Failure):
         raise Refused(found)
-    return await send_tagged(call, found[0].text.encode(), found[0].commit, media_type)
+    shown = media_type or found[0].mime_type
+    return await send_tagged(call, found[0].text.encode(), found[0].commit, shown)
 
 
 def take_place(given: dict[str, str]) -> tuple[str | None, str | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from types import UnionType
 from typing import Final
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from trails.model.caches import LRUCache
+from trails.model.operations.drafts import DryRunResult, ProposalResult
 from trails.model.results import Failure
 from trails.model.types import TypeDescriptor
 from trails.projections.json_schema import Document, project_value
@@ -33,8 +35,8 @@ from trails.projections.openapi import (
 from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.projections.reference_page import project_reference_page
 from trails.projections.thing_description import Card, Security
-from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
+from trails.request.operations import OPERATIONS
 from trails.request.transfers import TRANSFERS
 from trails.surfaces.rest.cards import origin_of, security_of
 from trails.surfaces.rest.reference import REFERENCE
@@ -48,7 +50,9 @@ _PAGES: Final = LRUCache[bytes, bytes](8)
 _BUILTINS: Final = {each.name: each for each in OPERATIONS}
 _ABOUT: Final = (
     "A validated, versioned knowledge graph. Errors are problems of RFC 9457; their type leads to "
-    "a page that explains the code. next in a result is the call that continues, also as a Link."
+    "a page that explains the code. next in a result is the call that continues, also as a Link. "
+    "With dry_run or propose, the result of a capability is part of a DryRunResult or "
+    "ProposalResult."
 )
 
 
@@ -110,7 +114,7 @@ def describe_server(cards: Iterable[Card], server: str, security: Security) -> D
         registry=" ".join(each.registry for each in cards),
     )
     routes = [each.describe("") for each in REFERENCE if not each.path.startswith(_GRAPH)]
-    routes += general_routes([each.graph for each in cards])
+    routes += general_routes(cards)
     for card in cards:
         prefix = f"{card.graph}_" if len(cards) > 1 else ""
         routes += own_routes(card, prefix)
@@ -120,11 +124,14 @@ def describe_server(cards: Iterable[Card], server: str, security: Security) -> D
 _GRAPH: Final = "/graphs/{graph}"
 
 
-def general_routes(graphs: Sequence[str]) -> Iterator[ApiRoute]:
-    """The routes that each of some graphs has."""
+def general_routes(cards: Sequence[Card]) -> Iterator[ApiRoute]:
+    """The routes that each of some graphs has; those that need a scope if the caller has it."""
+    graphs = [each.graph for each in cards]
+    shown = {action.tool.name for card in cards for action in card.actions}
     for builtin in (*OPERATIONS, *TRANSFERS):
         for route in builtin.routes:
-            yield describe_route(builtin, route, graphs)
+            if builtin.meta is None or builtin.name in shown:
+                yield describe_route(builtin, route, graphs)
     for each in REFERENCE:
         if each.path.startswith(_GRAPH):
             found = each.describe("")
@@ -141,8 +148,8 @@ def _with_graph(arguments: Document, graphs: Sequence[str]) -> Document:
 
 def describe_route(builtin: Builtin, route: Route, graphs: Sequence[str]) -> ApiRoute:
     """A route of a built-in, by its declaration; ``graphs`` are those that it can be called on."""
-    arguments = builtin.input_schema()
-    names = {each.name for each in (*builtin.fields, *builtin.controls)}
+    arguments = builtin.full_schema()
+    names = {each.name for each in (*builtin.fields, *builtin.controls, *builtin.unlisted)}
     writes = not builtin.hints.read_only
     headers = [name for name, field in _BY_HEADER.items() if writes and field in names]
     if route.method == "GET" and not route.gives:
@@ -158,12 +165,20 @@ def describe_route(builtin: Builtin, route: Route, graphs: Sequence[str]) -> Api
         sends=route.sends,
         texts=() if route.text is None else (route.text[1],),
         headers=tuple(headers),
-        result=None if route.gives else builtin.result,
+        result=None if route.gives else _result(builtin),
         media=route.gives or (JSON,),
         status=route.status,
         refused=_REFUSED if writes else _REFUSED_READS,
         extensions=_extensions(builtin),
     )
+
+
+def _result(builtin: Builtin) -> type[msgspec.Struct] | UnionType:
+    """The result of a built-in: one that writes may also be tried or proposed."""
+    names = {each.name for each in builtin.unlisted}
+    if "propose" in names:
+        return builtin.result | DryRunResult | ProposalResult
+    return builtin.result | DryRunResult if names else builtin.result
 
 
 _BY_HEADER: Final = {"Idempotency-Key": "idempotency_key", "If-Match": "expected_head"}
@@ -224,7 +239,7 @@ def own_routes(card: Card, prefix: str) -> Iterator[ApiRoute]:
     root = f"/graphs/{quote(card.graph, safe='')}"
     for action in card.actions:
         builtin = _BUILTINS.get(action.tool.name) if action.source is None else None
-        yield invocation_route(root, action, None if builtin is None else builtin.result, prefix)
+        yield invocation_route(root, action, None if builtin is None else _result(builtin), prefix)
     for each in card.schema.types:
         yield from _type_routes(root, prefix, each)
 
@@ -264,7 +279,7 @@ def _type_routes(root: str, prefix: str, descriptor: TypeDescriptor) -> Iterator
                 path=path,
                 name=f"{prefix}{'get' if one else 'list'}_{spell_identifier(name)}",
                 title=f"Get a {name}" if one else f"List {name}",
-                description=descriptor.description,
+                description=descriptor.meaning,
                 arguments=_without_type(found.arguments),
                 result=instance if one else page,
             )

@@ -232,6 +232,21 @@ REFERENCE: Final = (
         refused=(400, 404),
     ),
     RouteReference(
+        path="/graphs/{graph}/plugins/{plugin}/{path}",
+        name="plugin_document",
+        title="Read a document of a plugin",
+        description="As the resource trails://plugins/{plugin}/{path}.",
+        group="Graph",
+        arguments={
+            "type": "object",
+            "properties": {"plugin": {"type": "string"}, "path": {"type": "string"}},
+            "required": ["plugin", "path"],
+        },
+        headers=("If-None-Match",),
+        result={"type": "object"},
+        refused=(400, 404),
+    ),
+    RouteReference(
         path="/graphs/{graph}/admin/{op}",
         method="POST",
         name="admin",

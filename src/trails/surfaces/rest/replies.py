@@ -43,6 +43,8 @@ BY_CODE: Final[dict[str, int]] = {
     "conflict": 409,
     "transaction": 409,
     "schema_mismatch": 409,
+    "migration": 409,
+    "source": 409,
     "stale": 410,
     "precondition_failed": 412,
     "not_executed": 424,

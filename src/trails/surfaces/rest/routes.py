@@ -29,10 +29,10 @@ from trails.model.types import MAP
 from trails.model.uris import Content
 from trails.projections.pages import HTML, PAGE_HEADERS
 from trails.projections.problems import ERRORS_PATH, project_problem_index, project_problem_page
-from trails.request.builtins import OPERATIONS
 from trails.request.builtins.declare import Builtin, Route
 from trails.request.builtins.sparql import SPARQL
 from trails.request.monitor import Monitor
+from trails.request.operations import OPERATIONS
 from trails.request.resources.representations import RecordForm, RecordFormat
 from trails.request.transfers import (
     BLOB_CONTENT,
@@ -71,7 +71,13 @@ from trails.surfaces.rest.conditions import (
     send_tagged,
     whole,
 )
-from trails.surfaces.rest.documents import read_doctor, read_schema, read_stats, take_place
+from trails.surfaces.rest.documents import (
+    read_doctor,
+    read_plugin,
+    read_schema,
+    read_stats,
+    take_place,
+)
 from trails.surfaces.rest.health import health_routes
 from trails.surfaces.rest.landing import LANDING_PATH, landing
 from trails.surfaces.rest.manual import manual_routes
@@ -108,7 +114,8 @@ def operation_handler(
 ) -> Handler:
     """Call a built-in as one of its routes declares; ``fixed`` has parts of the path."""
     parts = [] if fixed else path_parameters(route.path)
-    kinds = {each.name: each.type.kind for each in (*operation.fields, *operation.controls)}
+    taken = (*operation.fields, *operation.controls, *operation.unlisted)
+    kinds = {each.name: each.type.kind for each in taken}
     numbers = frozenset(name for name, kind in kinds.items() if kind == "Int")
     flags = frozenset(name for name, kind in kinds.items() if kind == "Bool")
     lists = frozenset(each.name for each in operation.fields if each.type.item is not None)
@@ -190,7 +197,7 @@ def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
         return {}
     for tool in call.backend.tools(call.actor).tools:
         if tool.name == name:
-            taken = tool.input_schema.get("properties")
+            taken = tool.full_schema.get("properties")
             if tool.hints.read_only or not isinstance(taken, Mapping):
                 return {}
             return header_arguments(call.request, taken.keys())
@@ -261,7 +268,7 @@ async def _read(call: RestCall, form: RecordForm, *parts: str) -> Sequence[Conte
 
 async def load(call: RestCall) -> Response:
     """Load the body in one commit, or not at all; it is never in memory as a whole."""
-    given = query_arguments(call)
+    given = query_arguments(call, flags=("dry_run", "propose"))
     media = media_type(call.request)
     if "format" not in given:
         if media not in LOAD_TYPES:
@@ -415,6 +422,7 @@ def build_routes(
         at("/schema", get=read_schema),
         at("/stats", get=read_stats),
         at("/doctor", get=read_doctor),
+        at("/plugins/{plugin}/{path}", get=read_plugin),
         at("/invoke/{name}", post=invoke),
         at("/batch", post=batch),
         at("/admin/{op}", post=administer),

@@ -16,7 +16,7 @@ import msgspec
 
 from trails.errors import QueryError
 from trails.model.constraints import Coerce, coercer_of, shorten
-from trails.model.kinds import KindError
+from trails.model.kinds import KINDS, KindError
 from trails.model.names import suggest
 from trails.model.nodes import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
@@ -156,6 +156,8 @@ class Compiler:
         """A condition's value in the field's type."""
         scalar: ValueType = field.type.scalar
         coerce, expected = coercer_of(scalar, self._special)
+        if field.tagged:  # compared with the text of any language
+            coerce, expected = KINDS["String"].coerce, "a text"
         try:
             return coerce(value)
         except KindError:
@@ -182,8 +184,10 @@ Lookup = Callable[[Compiler, TypeDescriptor, PredicateDescriptor, object], Compi
 
 
 def _any_value(field: PredicateDescriptor, holds: Callable[[object], bool]) -> Test:
-    """A test on a field's value; of a set, one member suffices."""
+    """A test on a field's value; of a list one item suffices, of a LangText one language."""
     name = field.name
+    if field.tagged:
+        return lambda values: any(map(holds, dict(values.get(name) or {}).values()))  # type: ignore[call-overload]
     if field.many:
         return lambda values: any(holds(item) for item in values.get(name) or ())  # type: ignore[attr-defined]
 
@@ -203,7 +207,8 @@ def _ranges(
     point: bool = False,
 ) -> Ranges:
     slot = slot_name(descriptor.name, (field.name,))
-    return Ranges(slot, field.name, tuple(spans), exact, point, field.many)
+    several = field.many or field.tagged
+    return Ranges(slot, field.name, tuple(spans), exact, point, several)
 
 
 def _encode(field: PredicateDescriptor, lookup: str) -> Callable[[object], bytes]:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, sync_file, sync_folder
 from trails.log.storage import bytes_of, connect, connect_read_only, give_back_space, storage_errors
+from trails.model.history import Position
 from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
@@ -315,12 +316,13 @@ class NodeFile:
 
     @contextmanager
     def draft(self) -> Iterator[DraftFile]:
-        """The file as it is now, to be changed in temporary tables only; not in memory.
+        """The file as it is now, to be changed in temporary tables only; one in memory is copied.
 
         Neither the writer's lock nor a turn is held meanwhile: SQLite keeps the state in place.
         """
-        with self._drafting.shared(), self.errors("read the node index"):
-            draft = DraftFile(self._path, self.schema_of)
+        with self._drafting.held(), self.errors("read the node index"):
+            with self._memory_lock if self._path is None else nullcontext():
+                draft = DraftFile(self._path, self.schema_of, self.db)
             try:
                 yield draft
             finally:
@@ -578,10 +580,12 @@ class NodeFile:
 
     def commits_of(self, db: sqlite3.Connection, handle: str) -> list[int]:
         """The places in the log of all commits, on any branch, that changed a node."""
-        query = (
-            "SELECT seq FROM past WHERE handle = ?1 UNION SELECT seq FROM nodes WHERE handle = ?1 "
-            "UNION SELECT seq FROM rows WHERE handle = ?1 AND seq > 0 ORDER BY 1"
+        placed = " ".join(
+            f"UNION SELECT seq FROM {place}past WHERE handle = ?1 "  # noqa: S608
+            f"UNION SELECT seq FROM {place}rows WHERE handle = ?1 AND seq > 0"
+            for place in self._places
         )
+        query = f"SELECT seq FROM nodes WHERE handle = ?1 {placed} ORDER BY 1"  # noqa: S608
         return [seq for (seq,) in self.rows(db, query, (handle,))]
 
     def commits_before(
@@ -599,14 +603,30 @@ class NodeFile:
 
 
 class DraftFile(NodeFile):
-    """A node file at one moment: what is written here goes to temporary tables alone."""
+    """A node file at one moment: what is written here goes to temporary tables alone.
+
+    There is one connection, as in memory: a writer's transaction is a savepoint in the one that
+    keeps the state in place.
+    """
 
     _places = ("temp.", "main.")
+
+    def __init__(
+        self, path: Path | None, schema_of: Callable[[str], Schema], memory: sqlite3.Connection
+    ) -> None:
+        """``memory`` is the database that is copied, where there is no file."""
+        self._memory = memory
+        self._before: _DraftState | None = None
+        self.own: set[int] = set()
+        """The layers that are in temporary tables."""
+        super().__init__(path, schema_of)
 
     def _open(self) -> sqlite3.Connection:
         db = connect(self._path, synchronous="NORMAL")
         try:
             with storage_errors("open the node index"):
+                if self._path is None:
+                    self._memory.backup(db)
                 db.execute("BEGIN")
                 self._load(db)  # the first read fixes the state that all others see
                 for statement in DRAFT_TABLES.split(";"):
@@ -615,6 +635,69 @@ class DraftFile(NodeFile):
             db.close()
             raise
         return db
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether writers and readers share a connection: always."""
+        return True
+
+    @contextmanager
+    def reader(self) -> Iterator[sqlite3.Connection]:
+        """The connection, when no other thread uses it."""
+        with self._memory_lock, self.errors("read the node index"):
+            yield self.db
+
+    def begin(self) -> None:
+        """Open the writer's transaction."""
+        self._memory_lock.acquire()
+        try:
+            with self.errors("write the node index"):
+                self.db.execute("SAVEPOINT writer")
+        except BaseException:
+            self._memory_lock.release()
+            raise
+        own = {
+            number: (layer.position, layer.schema, dict(layer.live))
+            for number in self.own
+            for layer in (self.layers[number],)
+        }
+        types = {name: list(each) for name, each in self.types.items()}
+        self._before = _DraftState(own, types, dict(self._slots))
+        self._writing = True
+
+    def commit(self) -> None:
+        """Keep the changes for later writes of the draft."""
+        with self.errors("write the node index"):
+            self.db.execute("RELEASE writer")
+        self._touched_types.clear()
+        self._writing = False
+        self._memory_lock.release()
+
+    def rollback(self) -> None:
+        """Forget the changes since ``begin``, if there was one."""
+        before = self._before
+        if not self._writing or before is None:
+            return
+        try:
+            with self.errors("write the node index"):
+                self.db.execute("ROLLBACK TO writer")
+                self.db.execute("RELEASE writer")
+            for number, (position, schema, live) in before.own.items():
+                self.layers.move(number, position, schema)
+                self.layers[number].live = live
+            self.types, self._slots = before.types, before.slots
+            self.epoch += 1
+        finally:
+            self._writing = False
+            self._memory_lock.release()
+
+
+class _DraftState(NamedTuple):
+    """What a draft has in memory when a write begins."""
+
+    own: dict[int, tuple[Position, str, dict[int, int]]]
+    types: dict[str, list[int]]
+    slots: dict[str, int]
 
 
 def _is_damage(error: StorageError) -> bool:

@@ -26,7 +26,7 @@ from trails.model.iris import decode_id
 from trails.model.nodes import LARGE_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.json_values import Json
-from trails.views.nodes.file import NodeFile, marks
+from trails.views.nodes.file import DraftFile, NodeFile, marks
 from trails.views.nodes.layers import (
     FOREVER,
     ROOT,
@@ -758,14 +758,21 @@ class NodeIndex:
 class DraftIndex(NodeIndex):
     """A branch or snapshot in a draft of the node file."""
 
-    _own: int | None = None
+    def __init__(self, file: DraftFile, name: str) -> None:
+        self._draft = file
+        super().__init__(file, name)
 
-    def grow(self) -> None:
-        """Stand on a layer of the draft's own, which can be written."""
-        self._own = self.file.layers.fork(self.file.db, self._name, self.layer.number)
+    def grow(self, source: str = "") -> None:
+        """Stand on a layer of the draft's own, which can be written.
+
+        ``source`` is the branch or snapshot that it grows out of; by default this one.
+        """
+        layers = self.file.layers
+        parent = layers.refs[source] if source else self.layer.number
+        self._draft.own.add(layers.fork(self.file.db, self._name, parent))
 
     def _layer_sql_of(self, lineage: list[tuple[int, int]]) -> tuple[LayerSql, ...]:
-        return draft_layer_sql_of(lineage, -1 if self._own is None else self._own)
+        return draft_layer_sql_of(lineage, self._draft.own)
 
 
 def _lookup_in(layer_sql: Iterable[LayerSql]) -> str:
@@ -781,9 +788,9 @@ def _names(slots: Iterable[Slot]) -> set[str]:
     return {slot.name for slot in slots}
 
 
-def _sort(field: PredicateDescriptor) -> tuple[str, bool]:
+def _sort(field: PredicateDescriptor) -> tuple[str, bool, bool]:
     """What sort of values a field has."""
-    return field.type.scalar.kind, field.many
+    return field.type.scalar.kind, field.many, field.ordered
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

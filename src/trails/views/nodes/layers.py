@@ -13,7 +13,7 @@ not hidden by a nearer layer. ``main`` has one without conditions, and its SQL i
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Self
 
 import msgspec
@@ -307,9 +307,11 @@ def layer_sql_of(lineage: Sequence[tuple[int, int]]) -> tuple[LayerSql, ...]:
     return _layer_sql_in(lineage, lambda _: "")
 
 
-def draft_layer_sql_of(lineage: Sequence[tuple[int, int]], draft: int) -> tuple[LayerSql, ...]:
-    """As ``layer_sql_of``, where the rows of layer ``draft`` are in temporary tables."""
-    return _layer_sql_in(lineage, lambda layer: "temp." if layer == draft else "main.")
+def draft_layer_sql_of(
+    lineage: Sequence[tuple[int, int]], own: Collection[int]
+) -> tuple[LayerSql, ...]:
+    """As ``layer_sql_of``, where the rows of some layers are in temporary tables."""
+    return _layer_sql_in(lineage, lambda layer: "temp." if layer in own else "main.")
 
 
 Place = Callable[[int], str]

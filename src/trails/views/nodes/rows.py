@@ -21,6 +21,7 @@ import msgspec
 
 from trails.model.caches import LRUCache
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.values.lang_texts import LangText
 from trails.views.nodes.chains import CHAIN_TABLES
 from trails.views.nodes.long_texts import (
     LONG_DRAFT_TABLES,
@@ -277,7 +278,7 @@ class Slot(msgspec.Struct, frozen=True):
 def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
     """Value → key; None for kinds that have no order."""
     row = field.type.scalar.row
-    sort_key = _handle_bytes if row is None else row.sort_key
+    sort_key = _handle_bytes if row is None or row.tagged else row.sort_key
     if sort_key is None:
         return None
     to_bytes = sort_key
@@ -360,15 +361,25 @@ def _extract_one(field: PredicateDescriptor) -> Extract | None:
     encode = encoder(field)
     if encode is None:
         return None
-    name = field.name
+    name, ordered = field.name, field.ordered
     missing = (MISSING,)
+    if field.tagged:
+
+        def extract_texts(values: Values) -> tuple[bytes, ...]:
+            value = values.get(name)
+            if not isinstance(value, LangText):
+                return missing
+            return tuple(dict.fromkeys(map(encode, value.values())))
+
+        return extract_texts
     if field.many:
 
         def extract_many(values: Values) -> tuple[bytes, ...]:
             items = values.get(name)
             if not items:
                 return missing
-            return tuple(encode(item) for item in items)  # type: ignore[attr-defined]
+            keys = (encode(item) for item in items)  # type: ignore[attr-defined]
+            return tuple(dict.fromkeys(keys)) if ordered else tuple(keys)
 
         return extract_many
 

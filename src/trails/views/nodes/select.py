@@ -296,7 +296,7 @@ class Selector:
                     f"{', '.join(descriptor.by_name)}",
                     field=each.field,
                 )
-            if field.many or encoder(field) is None:
+            if field.many or field.tagged or encoder(field) is None:
                 raise QueryError(
                     f"{descriptor.name}.{each.field} is {field.type}, which has no one order",
                     field=each.field,

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 import pyoxigraph as ox
 
-from trails.views.terms import load_statements
+from trails.views.terms import load_statements, stored_form
 
 PIECE: Final = 24 * 2**20
 """Bytes loaded at once: a quarter of a million statements, whose load takes 200 megabytes."""
@@ -101,10 +101,10 @@ def batches(lines: IO[bytes], size: int = 5_000) -> Iterator[str]:
     for line in lines:
         batch.append(line)
         if len(batch) >= size:
-            yield b"".join(batch).decode()
+            yield stored_form(b"".join(batch)).decode()
             batch.clear()
     if batch:
-        yield b"".join(batch).decode()
+        yield stored_form(b"".join(batch)).decode()
 
 
 def pieces(lines: IO[bytes]) -> Iterator[bytes]:

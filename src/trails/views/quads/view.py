@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -30,7 +31,7 @@ from trails.model.history import Position
 from trails.model.iris import TRAILS, Names
 from trails.views.base import ReadWriteLock
 from trails.views.quads.staging import StagedLoad, batches, pieces
-from trails.views.terms import load_statements
+from trails.views.terms import load_statements, stored_form
 
 MIB: Final = 1 << 20
 _PER_UPDATE: Final = 1_500
@@ -324,6 +325,7 @@ class QuadsView:
 
     def apply(self, position: Position, removed: bytes, added: bytes) -> None:
         """Apply one commit atomically, position included."""
+        removed, added = stored_form(removed), stored_form(added)
         with self._writing():
             self.store.update(self._move(position, removed.decode(), added.decode()))
         self.position = position
@@ -344,8 +346,11 @@ class QuadsView:
     ) -> None:
         """Apply one commit of any size; after a crash in the middle it can be applied again."""
         if count <= BULK:
-            self.apply(position, removed.read(), added.read())
-            return
+            gone, come = stored_form(removed.read()), stored_form(added.read())
+            if gone.count(b"\n") + come.count(b"\n") <= BULK:
+                self.apply(position, gone, come)
+                return
+            removed, added = BytesIO(gone), BytesIO(come)  # it has long lists
         with self._rw_lock.exclusive(), self._whole_or_not():
             with self._writing():
                 for lines in batches(removed):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from threading import Thread
 from typing import Final
@@ -107,38 +107,68 @@ class HttpInterface:
         self._budget = BodyBudget(max_body)
         large = LargeBodies()
         self._rest = build_app(graphs, max_body, partial(lists_graphs, judge), large, self.monitor)
-        self._kernels = {
-            name: graph for name, graph in graphs.items() if not isinstance(graph, Failure)
-        }
-        self._endpoints = {
-            name: McpApp(
-                graph,
-                legacy_sessions=settings[name].mcp.legacy_sessions,
-                legacy_sse=settings[name].mcp.legacy_sse,
-                validation_errors=settings[name].mcp.validation_errors,
-                is_current=authenticator.is_current,
-                max_body=max_body,
-                large=large,
-            )
-            for name, graph in self._kernels.items()
-        }
-        self._names = {f"/graphs/{name}/mcp".encode(): name for name in self._endpoints}
+        self._settings = settings
+        self._is_current = authenticator.is_current
+        self._large = large
+        self._endpoints: dict[str, McpApp] = {}
+        self._names: dict[bytes, str] = {}
         """The graph of each MCP path: the path of nearly every request."""
+        self._starting = asyncio.Lock()
+        self._ended = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[ASGIApp]:
         """Accept requests."""
-        async with AsyncExitStack() as stack:
-            for endpoint in self._endpoints.values():
-                await stack.enter_async_context(endpoint.run())
+        try:
+            for name in self._graphs:
+                await self._endpoint(name)
             yield self
+        finally:
+            self._ended.set()
+            await asyncio.gather(*self._tasks)
+
+    async def _endpoint(self, name: str) -> McpApp | None:
+        """The MCP endpoint of a graph, started on first use; None if the graph is not served."""
+        async with self._starting:
+            graph = self._graphs.get(name)
+            if name in self._endpoints or graph is None or isinstance(graph, Failure):
+                return self._endpoints.get(name)
+            mcp = self._settings[name].mcp
+            endpoint = McpApp(
+                graph,
+                legacy_sessions=mcp.legacy_sessions,
+                legacy_sse=mcp.legacy_sse,
+                validation_errors=mcp.validation_errors,
+                is_current=self._is_current,
+                max_body=self._max_body,
+                large=self._large,
+            )
+            started = asyncio.Event()
+            # What it runs must begin and end in one task, and a request's may be cancelled.
+            task = asyncio.create_task(self._keep_running(endpoint, started))
+            self._tasks.append(task)
+            starting = asyncio.create_task(started.wait())
+            await asyncio.wait({task, starting}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                starting.cancel()
+                await task
+            self._endpoints[name] = endpoint
+            self._names[f"/graphs/{name}/mcp".encode()] = name
+            return endpoint
+
+    async def _keep_running(self, endpoint: McpApp, started: asyncio.Event) -> None:
+        async with endpoint.run():
+            started.set()
+            await self._ended.wait()
 
     def end_streams(self) -> None:
         """End open streams: the server waits for them when it stops."""
         for endpoint in self._endpoints.values():
             endpoint.end_streams()
-        for kernel in self._kernels.values():
-            kernel.changes.end_streams()
+        for graph in self._graphs.values():
+            if not isinstance(graph, Failure):
+                graph.changes.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; other protocols are refused."""
@@ -216,8 +246,8 @@ class HttpInterface:
         """Refuse a request to an overloaded graph before its body is read."""
         parts = [] if named is not None else _parts(scope)
         name = parts[2] if len(parts) > 3 and parts[1] == "graphs" else named
-        graph = None if name is None else self._kernels.get(name)
-        if graph is None:
+        graph = None if name is None else self._graphs.get(name)
+        if graph is None or isinstance(graph, Failure):
             return None
         refused = graph.refuse_overload(scope[ACTOR_KEY])
         if refused is None:
@@ -254,7 +284,7 @@ class HttpInterface:
         return Security("bearer", self._challenges.advertised)
 
     async def _answer_mcp(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(name)
+        endpoint = self._endpoints.get(name) or await self._endpoint(name)
         if endpoint is not None:
             await endpoint(scope, receive, send)
             return

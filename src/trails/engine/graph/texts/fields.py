@@ -20,13 +20,14 @@ from trails.model.iris import Names, digest_of
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.values.json_values import Json
+from trails.model.values.lang_texts import LangText
 from trails.views.text.analysis import Analyzer
 
 Key = tuple[str, str]
 """A type and a field."""
 Text = str | tuple[str, ...]
 """What a node has in a field: a text, or the texts of a list."""
-_KINDS: Final = frozenset({"String", "Json"})
+_KINDS: Final = frozenset({"String", "Json", "LangText"})
 """Kinds of fields that may be searched."""
 
 
@@ -53,16 +54,16 @@ class TextField(msgspec.Struct, frozen=True):
         return _analyzer(self.language, self.stop_words)
 
     def text_of(self, state: NodeState | None) -> Text | None:
-        """The text of a node; None where there is none. Of a Json value, all its strings."""
+        """The text of a node, or all strings of a Json value or LangText; None without any."""
         value = None if state is None else state.values.get(self.field)
-        if isinstance(value, Json):
+        if isinstance(value, Json | LangText):
             return tuple(text for _, text in value.texts()) or None
         if isinstance(value, tuple):
             return tuple(map(str, value)) or None
         return None if value is None else str(value)
 
 
-def pointer_to(value: Json, item: int) -> str:
+def pointer_to(value: Json | LangText, item: int) -> str:
     """The JSON pointer to a string of a value, by its number in ``TextField.text_of``."""
     return next(islice(value.texts(), item, None))[0]
 

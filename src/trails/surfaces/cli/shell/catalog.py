@@ -10,7 +10,8 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 
@@ -69,14 +70,15 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
         ListedCommand(
             "graphs",
             "calls",
-            "add_schema_commands",
+            "add_graphs_command",
             "List the graphs of the project, or of a server.",
         ),
         ListedCommand(
             "schema",
-            "calls",
+            "schema",
             "add_schema_commands",
-            "Describe the types: fields with kinds and constraints, keys, and what edges join.",
+            "Describe the types, plan and apply changes of them; 'trails schema TYPE' describes a "
+            "type.",
         ),
         ListedCommand(
             "search",
@@ -112,6 +114,14 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "export", "files", "add_file_commands", "Export a branch or snapshot to a file."
         ),
     ),
+    "Author": (
+        ListedCommand(
+            "generate",
+            "generating",
+            "add_generate_commands",
+            "Write types, capabilities, queries and policies: a diff, or with --apply the files.",
+        ),
+    ),
     "Change": (
         ListedCommand(
             "tools",
@@ -136,6 +146,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "files",
             "add_file_commands",
             "Load files in one commit. If anything in them is invalid, nothing is written.",
+        ),
+        ListedCommand(
+            "migrate",
+            "migrations",
+            "add_migrate_commands",
+            "Plan, apply and roll back changes of types and data.",
         ),
         ListedCommand(
             "blob", "blobs", "add_blob_commands", "Keep files in a graph, and read them."
@@ -169,9 +185,21 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
         ListedCommand(
             "branch", "history", "add_branch_commands", "List, create, delete and merge branches."
         ),
+        ListedCommand(
+            "proposals",
+            "history",
+            "add_proposal_command",
+            "List open proposals: branches with changes that wait for a merge.",
+        ),
         ListedCommand("commit", "history", "add_commit_commands", "List and show commits."),
     ),
     "Maintain": (
+        ListedCommand(
+            "reload",
+            "serving",
+            "add_reload_command",
+            "Have the running server read the changed module, queries and policies.",
+        ),
         ListedCommand(
             "top",
             "top",
@@ -236,25 +264,39 @@ _WIDEST: Final = 100
 _GAP: Final = 2
 
 
-def print_help() -> None:
-    """Print ``trails --help``; it fits the terminal, and has no colours in a pipe."""
+def names_plugins(folder: Path) -> bool:
+    """Whether the settings of a folder may name plugins; cheap, as ``trails --help`` asks it."""
+    try:
+        return b"plugins" in (folder / "trails.toml").read_bytes()
+    except OSError:
+        return False
+
+
+def print_help(plugins: Mapping[str, str]) -> None:
+    """Print ``trails --help``; it fits the terminal, and has no colours in a pipe.
+
+    ``plugins`` are the commands of plugins, each with its summary.
+    """
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(width, bold=bold)))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(width, plugins, bold=bold)))
 
 
-def _lines(width: int, *, bold: bool) -> Iterator[str]:
+def _lines(width: int, plugins: Mapping[str, str], *, bold: bool) -> Iterator[str]:
     yield "Usage: trails COMMAND [OPTIONS] [ARGUMENTS]"
     yield ""
     yield SUMMARY
-    column = max(map(len, LISTED)) + _GAP
-    for heading, listed in HEADINGS.items():
+    column = max(map(len, (*LISTED, *plugins))) + _GAP
+    headings = {
+        name: {each.name: each.summary for each in listed} for name, listed in HEADINGS.items()
+    }
+    for heading, listed in (headings | ({"Plugins": plugins} if plugins else {})).items():
         yield ""
         yield f"\x1b[1m{heading}\x1b[0m" if bold else heading
-        for each in listed:
+        for name, summary in listed.items():
             room = max(width - column - _GAP, 20)
-            first, *rest = textwrap.wrap(each.summary, room, break_on_hyphens=False)
-            yield f"  {each.name:{column}}{first}"
+            first, *rest = textwrap.wrap(summary, room, break_on_hyphens=False)
+            yield f"  {name:{column}}{first}"
             yield from (f"  {'':{column}}{line}" for line in rest)
     yield ""
     yield "'trails COMMAND --help' shows the options of a command, with an example."

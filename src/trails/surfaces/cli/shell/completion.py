@@ -195,7 +195,7 @@ def _names(operations: Operations, place: ProjectLocation) -> ProjectNames:
                 ToolNames(
                     each.name,
                     each.description.partition("\n")[0],
-                    [option.spelled for option in tool_options(each.input_schema)],
+                    [option.spelled for option in tool_options(each.full_schema)],
                 )
                 for each in session.tools()
             ],

@@ -1,0 +1,1 @@
+"""Changes as values: steps of a schema, diffs of files, proposals."""
