@@ -186,7 +186,8 @@ def test_an_agent_plans_applies_inspects_merges_and_undoes(project):
         {"step": "drop_field", "type": "Task", "field": "due", "hard": True},
         {"step": "drop_type", "type": "Person"},
     ]
-    assert agent.change(back, allow_data_loss=True)["applied"]
+    undone = agent.change(back, allow_data_loss=True)
+    assert undone.get("applied"), undone
     assert agent.types() == {"key", "title", "state", "points"}
     if source == "python":
         assert module.read_text() == before
