@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from unittest.mock import patch
 
 import pytest
@@ -67,6 +68,29 @@ def test_an_interrupted_change_is_named_and_settled(tmp_path):
     world.calls.close()
     App.open(world.folder, strict=True).close()
     assert world.text == text + "# more\n"
+
+
+@pytest.mark.parametrize("source", ["python", "graph"])
+def test_a_reload_during_a_change_sees_committed_types(tmp_path, source):
+    """It neither waits for the change, nor declares types that may never be committed."""
+    world = World(tmp_path / "p", source)
+    keeper, reports = world.app.graph().declarations, []
+    prepare, version = keeper.prepare, world.app.registry().schema.digest
+
+    def reload_first(head, schema, renames):
+        other = threading.Thread(target=lambda: reports.append(world.app.reload()), daemon=True)
+        other.start()
+        other.join(5)
+        assert [each.status for each in reports] == ["reloaded"]
+        assert not reports[0].schema
+        assert world.app.registry().schema.digest == version != schema.digest
+        return prepare(head, schema, renames)
+
+    with patch.object(keeper, "prepare", reload_first):
+        assert world.apply(STATUS)["applied"]
+    assert len(reports) == 1
+    assert world.agrees()
+    world.calls.close()
 
 
 def test_files_that_can_t_be_written_follow_at_the_next_start(tmp_path):

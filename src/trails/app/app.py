@@ -43,7 +43,7 @@ from trails.app.workspace import recover_files
 from trails.engine.graph.changes import describe_changes
 from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embed, Embedder
-from trails.engine.graph.graph import Graph
+from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import Versions
 from trails.engine.schema.evolution import adopt_schema
@@ -391,7 +391,7 @@ class App:
         return report
 
     def _stored_schema(self, graph: str) -> Schema:
-        return self.stored_graph(graph).main.schema
+        return self.stored_graph(graph).committed_schema(MAIN)
 
     def _module(self, graph: str, *, fresh: bool = False) -> ModuleType | None:
         if self.folder is None:

@@ -113,7 +113,7 @@ class Kernel:
         catalog, rights = self._pin(), self._authority.rights(actor)
         tools, schema = catalog.tools(actor), NO_TYPES
         if refuse_reading(actor) is None:
-            main = self._service.graph.main.schema
+            main = self._service.graph.committed_schema(MAIN)
             schema = main if rights.unrestricted else rights.schema(MAIN)
         return Card(
             title=self._options.project,

@@ -412,7 +412,7 @@ class Watches:
     def _schema(self, branch: str) -> Schema | None:
         """The types of a branch, without opening it; None if there is no such branch."""
         if branch == MAIN:
-            return self._graph.main.schema
+            return self._graph.committed_schema(MAIN)
         head = self._graph.log.head(branch)
         return None if head is None else self._graph.compiled(head.schema).schema
 

@@ -10,7 +10,7 @@ import pytest
 from trails import App, node_type, predicate
 from trails.app.upkeep import backup_project, restore_project
 from trails.engine.graph import cursors
-from trails.engine.graph.cursors import LIFETIME
+from trails.engine.graph.cursors import LIFETIME, STEP
 from trails.engine.upkeep.maintenance import cleanup, optimize
 from trails.engine.upkeep.verify import verify
 from trails.errors import (
@@ -135,7 +135,7 @@ class TestListing:
             assert refused.value.code == "cursor"
         with pytest.raises(CursorError):
             versions.commits(after=cursor[:-1] + ("A" if cursor[-1] != "A" else "B"))
-        later = cursors.time() + LIFETIME + 2
+        later = cursors.time() + LIFETIME + STEP + 2
         monkeypatch.setattr(cursors, "time", lambda: later)
         with pytest.raises(StaleError, match="expired"):
             versions.commits(after=cursor)

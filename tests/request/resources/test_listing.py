@@ -284,7 +284,7 @@ def test_a_cursor_is_signed_for_one_reader(monkeypatch):
         ):
             assert reading.failure(uri).code == "cursor"
         assert reading.contents(note.uri.replace("limit=10&", ""))
-        later = cursors.time() + cursors.LIFETIME + 2
+        later = cursors.time() + cursors.LIFETIME + cursors.STEP + 2
         monkeypatch.setattr(cursors, "time", lambda: later)
         assert reading.failure(note.uri).code == "stale"
 

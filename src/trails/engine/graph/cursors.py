@@ -33,7 +33,9 @@ from trails.model.nodes import PageEnd
 
 KEY_FILE: Final = "cursors.key"
 LIFETIME: Final = 24 * 3600
-"""Seconds for which a cursor can be used."""
+"""Seconds for which a cursor can be used, at least."""
+STEP: Final = 3600
+"""Cursors expire at multiples of this, so that the tag of a page does not change each second."""
 _KEY: Final = 32
 _SIGNATURE: Final = 16
 _DIGEST: Final = 8
@@ -86,7 +88,7 @@ class Cursors:
 
     def sign(self, holder: Holder, commit: str, subject: object, place: int | str | PageEnd) -> str:
         """A cursor for a place of what is read at a commit."""
-        expires = int(time()) + LIFETIME
+        expires = (int(time()) // STEP + 1) * STEP + LIFETIME
         made = SignedCursor(expires, bytes.fromhex(commit), _digest(subject), place)
         payload = msgspec.msgpack.encode(made)
         signed = payload + self._signature(holder, payload)

@@ -265,6 +265,10 @@ class Graph:
             return Head(layer.position.commit, layer.position.seq, layer.schema)
         return self.log.head(branch) or Head(GENESIS, 0, Schema().digest)
 
+    def committed_schema(self, branch: str) -> Schema:
+        """The types of a branch in the log; its checkout has others while a write changes them."""
+        return self.compiled(self.log_head(branch).schema).schema
+
     def compiled(self, digest: str) -> CompiledSchema:
         """What a stored schema means, compiled once."""
         found = self._compiled.get(digest)

@@ -44,7 +44,7 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     false, because it has no data to protect.
     """
     checkout = graph.main
-    old = checkout.schema
+    old = graph.committed_schema(checkout.name)
     if old.digest == schema.digest:
         return
     if graph.read_only is not None:

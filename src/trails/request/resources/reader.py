@@ -146,7 +146,7 @@ class Reader:
         if not rights.unrestricted:
             version = rights.branches_version, self._service.registry.version
             return self._offers.get(rights, version, partial(self._offer, rights))
-        schema = self._service.graph.main.schema
+        schema = self._service.graph.committed_schema(MAIN)
         if self._listed.version != schema.digest:
             self._listed = project_resources(schema, self._offered_plugins)
         return self._listed
