@@ -11,7 +11,7 @@ from tests.worlds.projects import make_project
 
 from trails import App, Node, node_type, predicate
 from trails.engine.graph import cursors
-from trails.engine.graph.cursors import LIFETIME, Cursors, Holder, check_subject
+from trails.engine.graph.cursors import LIFETIME, STEP, Cursors, Holder, check_subject
 from trails.errors import CursorError, StaleError
 
 COMMIT = "0123456789abcdef" * 2
@@ -91,10 +91,23 @@ def test_a_cursor_expires(signer, monkeypatch):
     began = cursors.time()
     monkeypatch.setattr(cursors, "time", lambda: began + LIFETIME - 2)
     signer.read(ANN, text)
-    monkeypatch.setattr(cursors, "time", lambda: began + LIFETIME + 2)
+    monkeypatch.setattr(cursors, "time", lambda: began + LIFETIME + STEP + 2)
     with pytest.raises(StaleError, match="expired at 20") as raised:
         signer.read(ANN, text)
     assert raised.value.code == "stale"
+
+
+def test_a_place_has_the_same_cursor_for_an_hour(signer, monkeypatch):
+    """So a page that has not changed is the same bytes; and each cursor lasts at least a day."""
+    made = {}
+    for second in range(0, 2 * STEP, 100):
+        monkeypatch.setattr(cursors, "time", lambda now=second: 1_800_000_000.0 + now)
+        made.setdefault(signer.sign(ANN, COMMIT, [], 0), []).append(second)
+    assert [(each[0], each[-1]) for each in made.values()] == [(0, 3500), (3600, 7100)]
+    for text, seconds in made.items():
+        last = 1_800_000_000.0 + seconds[-1] + LIFETIME
+        monkeypatch.setattr(cursors, "time", lambda last=last: last)
+        signer.read(ANN, text)
 
 
 def test_the_key_of_a_graph_stays(tmp_path: Path):
