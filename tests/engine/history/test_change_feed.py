@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.journeys.access.hidden_parts import TYPES, Hidden, Restricted, World, twin_types
 from tests.request.watches.shelf import Book, Shelf, branch, make_app, merge_into, save
 
 from trails.engine.history import change_feed
 from trails.engine.history.change_feed import ChangeQuery
+from trails.engine.visibility.access import OPEN
 from trails.errors import NotFoundError, StaleError
 
 KINDS = {"created": 1, "updated": 0, "deleted": -1}
@@ -150,3 +152,40 @@ def test_a_page_ends_where_reading_takes_long(app, monkeypatch):
     assert page.since not in {start, app.graph().main.head.commit}
     events, _ = read_all(app, start, types=("Book",))
     assert [each.handle for event in events for each in event.changes] == ["Book/b"]
+
+
+def people(world, hidden_age):
+    """Two people who are seen, and between them many changes of a field that may be hidden."""
+    ctx = world.app.context(actor="author")
+    person = world.classes["Person"]
+    first = person(code="ann", name="Ann")
+    first.save(ctx)
+    if hidden_age:
+        for age in range(10):
+            first.age = age
+            first.save(ctx)
+    person(code="bob", name="Bob").save(ctx)
+
+
+@pytest.mark.req("E11a")
+@pytest.mark.parametrize("scanned", [0, 3, 8, 30])
+def test_hidden_commits_decide_nothing_about_pages(monkeypatch, scanned):
+    """Each page ends where it ends in a twin without them, and names no hidden commit."""
+    monkeypatch.setattr(change_feed, "_SCANNED", scanned)
+    hidden = Hidden(frozenset(), frozenset({("Person", "age")}))
+    world, twin = World(TYPES, []), World(twin_types(TYPES, hidden), [])
+    found = []
+    for each, access in ((world, Restricted(hidden.sight(TYPES))), (twin, OPEN)):
+        with each.app as app:
+            people(each, hidden_age=each is world)
+            versions = app.service().versions("reader", None, access)
+            shown = {commit.id: at for at, commit in enumerate(versions.commits().commits)}
+            since, complete, pages = "0", False, []
+            while not complete:
+                page = versions.changes(ChangeQuery(since=since))
+                since, complete = page.since, page.complete
+                handles = [one.handle for event in page.events for one in event.changes]
+                pages.append((handles, shown[since], complete))
+            found.append(pages)
+    assert found[0] == found[1]
+    assert [handle for page in found[0] for handle in page[0]] == ["Person/ann", "Person/bob"]

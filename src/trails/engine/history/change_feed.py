@@ -49,7 +49,7 @@ _PAGE: Final = 256 << 10
 _LARGE: Final = 200_000
 """Statements above which the nodes of a commit are not listed."""
 _SCANNED: Final = 500_000
-"""Statements and commits that are read for one page; the next page goes on there."""
+"""Visible statements and commits that one page covers; the next page goes on there."""
 
 Kind = Literal["created", "updated", "deleted"]
 
@@ -118,17 +118,18 @@ def read_changes(
     found: list[ChangeEvent] = []
     reached, work, size = start, 0, 0
     for commit, before in with_pauses(_steps(graph, wanted.branch, start, head)):
+        if not events.shows(commit, before):
+            continue  # where a page ends must not depend on hidden commits, and not name them
         if work > _SCANNED:
             return ChangePage(tuple(found), _shown(reached), complete=False)
         event = events.of(commit, before)
         if event is not None:
             if len(found) >= wanted.limit or size > _PAGE:
-                # Whether there is more must not depend on hidden commits.
                 return ChangePage(tuple(found), found[-1].commit, complete=False)
             found.append(event)
             size += len(event.message) + sum(len(each.handle) for each in event.changes)
         reached = commit.id
-        work += commit.added + commit.removed + 1
+        work += events.size(commit) + 1
     return ChangePage(tuple(found), _shown(head.commit), complete=True)
 
 
@@ -250,15 +251,29 @@ class _Events:
             return self._visible_history.schema_at(commit).by_name
         return self._graph.compiled(self._graph.ancestry.schema_at(commit)).schema.by_name
 
-    def of(self, commit: Commit, before: str | None) -> ChangeEvent | None:
-        """The event of a commit; None if it has nothing for the reader."""
+    def shows(self, commit: Commit, before: str | None) -> bool:
+        """Whether the reader may see that anything changed."""
         seen = self._visible_history
-        if seen is not None and before is None and not seen.shows(commit):
-            return None
+        if seen is None:
+            return True
+        if before is None:
+            return seen.shows(commit)
+        return bool(self._between(before, commit)) or self._turned(commit, before)
+
+    def size(self, commit: Commit) -> int:
+        """How many statements of a commit the reader may see."""
+        seen = self._visible_history
+        commit_filter = None if seen is None else seen.filter_at(commit.id)
+        if commit_filter is None:
+            return commit.added + commit.removed
+        return sum(commit_filter.count(commit))
+
+    def of(self, commit: Commit, before: str | None) -> ChangeEvent | None:
+        """The event of a commit that the reader sees; None if it has no change of these types."""
         changed: Changed | None = None
         if before is not None:
             changed = self._between(before, commit)
-        elif commit.added + commit.removed <= _LARGE:
+        elif self.size(commit) <= _LARGE:
             changed = self._changed(commit)
         turned = self._turned(commit, commit.first_parent if before is None else before)
         if self._wanted.types:
@@ -271,8 +286,6 @@ class _Events:
                 }
             if changed is not None and not changed and not (turned and families):
                 return None
-        elif before is not None and not changed and not turned and seen is not None:
-            return None
         return self._event(commit, before, changed, turned=turned)
 
     def _event(
