@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,9 @@ from trails.app.ownership import examine_permissions
 from trails.app.plugins import examine_plugins
 from trails.app.settings import DATA_FOLDER
 from trails.app.staging import JOURNAL
-from trails.engine.graph.graph import MAIN
+from trails.app.webhooks.settings import WebhookSettings
+from trails.app.webhooks.states import describe_webhook, read_state
+from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.graph.migrations import applied_migrations
 from trails.engine.migrations.runner import interrupted_migrations
 from trails.engine.migrations.state import compare_migrations
@@ -73,7 +75,9 @@ def examine_project(app: App) -> list[Report]:
         declared, findings = _declarations(app, name)
         examined = examine(graph, declared)
         migrations = examine_migrations(app, name)
-        reports.append(Report(f"Graph {name}", (*findings, *migrations, *examined)))
+        webhooks = examine_webhooks(graph, app.settings.graphs[name].webhooks)
+        found = (*findings, *migrations, *webhooks, *examined)
+        reports.append(Report(f"Graph {name}", found))
     return reports
 
 
@@ -132,6 +136,7 @@ def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
         *examine_declarations(registry),
         *examine_costs(app.graph(graph), registry),
         *examine_migrations(app, graph),
+        *examine_webhooks(app.graph(graph), app.settings.graphs[graph].webhooks),
         *examine(app.graph(graph), registry.schema),
     )
 
@@ -155,6 +160,31 @@ def examine_migrations(app: App, graph: str) -> list[Finding]:
     ]
     applied = sum(each.state == "applied" for each in states)
     return found or [passed("migrations", f"{applied} applied")]
+
+
+def examine_webhooks(graph: Graph, webhooks: Sequence[WebhookSettings]) -> list[Finding]:
+    """Report webhooks whose receivers do not get the changes of a graph."""
+    found = [finding for each in webhooks for finding in _webhook(graph, each)]
+    if found or not webhooks:
+        return found
+    return [passed("webhooks", f"{count(len(webhooks), 'webhook')}, none failing")]
+
+
+def _webhook(graph: Graph, given: WebhookSettings) -> Iterator[Finding]:
+    try:
+        status = describe_webhook(graph.name, given, read_state(graph, given))
+    except CorruptionError as error:
+        yield flag("webhook_unreadable", error.message, where=given.name)
+        return
+    if status.state == "disabled":
+        resume = f"trails webhooks resume {given.name} --graph {graph.name}"
+        fix = f"correct the cause, then run '{resume}'"
+        yield flag("webhook_disabled", f"{given.name}: {status.disabled}", fix, where=given.name)
+    elif status.state == "retrying":
+        attempts = count(status.failures, "attempt")
+        detail = f"{given.name}: {attempts} failed, the last with {status.last_error}"
+        fix = f"it is retried at {status.next_attempt}" if status.next_attempt else ""
+        yield flag("webhook_failing", detail, fix, where=given.name)
 
 
 def _not_reloaded(app: App, graph: str) -> Iterator[Finding]:

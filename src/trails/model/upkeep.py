@@ -292,6 +292,9 @@ FINDINGS: Final[dict[str, FindingCode]] = {
     "client_unreadable": _note("clients", "The configuration of an MCP client can't be read."),
     "plugin_failed": _problem("plugins", "A plugin of the project can't be loaded."),
     "plugin_disabled": _note("plugins", "A plugin is installed, and the project does not use it."),
+    "webhook_disabled": _problem("webhooks", "A webhook is disabled: nothing is delivered."),
+    "webhook_failing": _note("webhooks", "The last deliveries of a webhook failed."),
+    "webhook_unreadable": _problem("webhooks", "The position of a webhook can't be read."),
     "graph_unreadable": _problem("graph", "A graph can't be opened."),
     # --- declarations
     "declarations_broken": _problem("declarations", "The project's module can't be loaded."),

@@ -351,3 +351,31 @@ def test_signatures_are_those_of_the_standard():
     for wrong in ("", "secret", "whsec_", "whsec_%%%", "whsec_c2hvcnQ="):
         with pytest.raises(SettingsError):
             given.secrets({"S": wrong})
+
+
+def test_doctor_reports_webhooks_that_do_not_deliver(tmp_path):
+    """From their stored states: disabled, failing, damaged, or in order."""
+    folder = make(tmp_path, *(hook("http://127.0.0.1:9/", name) for name in ("hook", "other")))
+    shell = Shell(folder)
+
+    def found(code=0):
+        reports = shell.json("doctor", code=code)["reports"]
+        (graph,) = (each for each in reports if each["subject"] == "Graph main")
+        return [each for each in graph["findings"] if each["name"] == "webhooks"]
+
+    assert [(each["severity"], each["detail"]) for each in found()] == [
+        ("ok", "2 webhooks, none failing")
+    ]
+    path = folder / STORED
+    path.parent.mkdir()
+    path.write_text('{"position": "1", "failures": 2, "last_error": "refused"}')
+    (folder / STORED.replace("hook.json", "other.json")).write_text(
+        '{"position": "1", "disabled": "3 attempts failed"}'
+    )
+    failing, disabled = found(code=1)
+    assert (failing["code"], failing["severity"]) == ("webhook_failing", "note")
+    assert "2 attempts failed, the last with refused" in failing["detail"]
+    assert (disabled["code"], disabled["severity"]) == ("webhook_disabled", "problem")
+    assert "trails webhooks resume other --graph main" in disabled["fix"]
+    path.write_bytes(b"{")
+    assert found(code=1)[0]["code"] == "webhook_unreadable"
