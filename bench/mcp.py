@@ -139,8 +139,8 @@ def _judge(slices: Mapping[str, Sequence[Slice]]) -> Iterator[Result]:
     versus = "our own with 4 tools · bare Starlette route"
     yield compare(f"tools/call among {TOOLS}", "ours many", "ours", Goal(">=", 0.9), versus)
     yield compare(f"tools/list of {TOOLS}", "ours list", "sdk list", Goal(">=", 15))
-    yield compare("tools/call, 100 KB", "ours large", "sdk large", Goal(">=", 10))
-    yield compare("tools/call, 100 KB of shapes", "ours shapes", "sdk large", Goal(">=", 2))
+    yield compare("tools/call, 100 KB", "ours large", "sdk large", Goal(">=", 20))
+    yield compare("tools/call, 100 KB of shapes", "ours shapes", "sdk large", Goal(">=", 12))
 
 
 def capacity(slices: Sequence[Slice]) -> float:

@@ -8,11 +8,12 @@ other measure with ``ctx.spend``. The comparison is folded from those activities
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
 from functools import lru_cache
 from math import ceil, isfinite
 from time import time_ns
-from typing import Final
+from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -25,14 +26,24 @@ from trails.model.capabilities import Capability
 from trails.model.constraints import shorten
 from trails.model.history import Activity
 from trails.model.iris import Names
-from trails.model.kinds import BY_PYTHON, BigInt, KindError
+from trails.model.kinds import BY_PYTHON, FLOAT_MAX, INT_MAX, INT_MIN, BigInt, KindError
 from trails.model.texts import count
-from trails.model.types import LIST, REF, ShapeDescriptor, TypeDescriptor, ValueType
+from trails.model.types import (
+    ANY,
+    LIST,
+    MAP,
+    OBJECT,
+    REF,
+    PredicateDescriptor,
+    ShapeDescriptor,
+    TypeDescriptor,
+    ValueType,
+)
 from trails.model.upkeep import Finding, flag, passed
 from trails.model.values.json_values import Json
 from trails.registry.registry import Declared, Registry, remember
 
-Hook = Callable[[object], object]
+Converter = Callable[[object], object]
 
 
 def conformer(name: str, output: ValueType | None) -> Callable[[object], object]:
@@ -69,15 +80,18 @@ def conformer(name: str, output: ValueType | None) -> Callable[[object], object]
 def plain(names: Names, value: object, declared: Declared | None = None) -> object:
     """A result as JSON values; ``declared`` limits the fields of instances."""
     try:
-        return msgspec.to_builtins(value, str_keys=True, enc_hook=hook_of(names, declared))
+        return msgspec.to_builtins(
+            value, str_keys=True, enc_hook=_writers_of(names, declared).write_any
+        )
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _formless(value, error) from None
 
 
 def encoded(names: Names, value: object, declared: Declared | None = None) -> bytes:
     """A result as JSON text; ``declared`` limits the fields of instances."""
+    writers = _writers_of(names, declared)
     try:
-        return msgspec.json.encode(value, enc_hook=hook_of(names, declared))
+        return msgspec.json.encode(writers.write_list(value), enc_hook=writers.write_any)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _formless(value, error) from None
 
@@ -89,31 +103,32 @@ def _formless(value: object, error: Exception) -> TrailsError:
     )
 
 
-def hook_of(names: Names, declared: Declared | None = None) -> Hook:
-    """The encoder's hook for types that it does not know."""
+def _writers_of(names: Names, declared: Declared | None) -> _Writers:
     if declared is None:
-        return _complete_hook(names)
-    return remember(declared, (hook_of, names), lambda: _make_hook(names, declared))
+        return _complete_writers(names)
+    return remember(declared, (_writers_of, names), lambda: _Writers(names, declared))
 
 
 @lru_cache(maxsize=64)
-def _complete_hook(names: Names) -> Hook:
-    return _make_hook(names, None)
+def _complete_writers(names: Names) -> _Writers:
+    return _Writers(names, None)
 
 
-def _make_hook(names: Names, declared: Declared | None) -> Hook:
-    # Classes of an application that was reloaded are not kept.
-    writers: WeakKeyDictionary[type, Hook] = WeakKeyDictionary()
+class _Writers:
+    """Writes what the encoder does not know: instances of declared types, values of kinds."""
 
-    def hook(value: object) -> object:
+    def __init__(self, names: Names, declared: Declared | None) -> None:
+        self._names = names
+        self._declared = declared
+        # Classes of an application that was reloaded are not kept.
+        self._known: WeakKeyDictionary[type, _Writer] = WeakKeyDictionary()
+
+    def write_any(self, value: object) -> object:
+        """The encoder's hook: any value that has a JSON form."""
         cls = type(value)
-        writer = writers.get(cls)
+        writer = self._known.get(cls) or self._find(cls)
         if writer is not None:
-            return writer(value)
-        descriptor = getattr(cls, "__trails__", None)
-        if isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
-            writer = writers[cls] = _writer_of(names, _as_visible(descriptor, declared))
-            return writer(value)
+            return writer.write(value)
         if isinstance(value, BigInt | str):
             return str(value)
         kind = BY_PYTHON.get(cls)
@@ -127,7 +142,29 @@ def _make_hook(names: Names, declared: Declared | None) -> Hook:
             return int(value) if isinstance(value, int) else float(value)
         raise TypeError(f"{cls.__name__} has none")
 
-    return hook
+    def write_list(self, value: object) -> object:
+        """A list of instances of one class, written at once; any other value as it is."""
+        if type(value) is not list or not value:
+            return value
+        cls = type(value[0])
+        if set(map(type, value)) != {cls}:
+            return value
+        writer = self._known.get(cls)
+        if writer is None:
+            try:
+                writer = self._find(cls)
+            except ForbiddenError:  # raised again when the first of them is written
+                return value
+        return value if writer is None else writer.write_all(value)
+
+    def _find(self, cls: type) -> _Writer | None:
+        descriptor = getattr(cls, "__trails__", None)
+        if not isinstance(descriptor, TypeDescriptor | ShapeDescriptor):
+            return None
+        visible = _as_visible(descriptor, self._declared)
+        held = frozenset(getattr(cls, "__trails_held__", ()))
+        writer = self._known[cls] = _Writer(self._names, visible, held, self.write_list)
+        return writer
 
 
 def _as_visible(
@@ -145,65 +182,163 @@ def _as_visible(
     return found
 
 
-def _writer_of(names: Names, descriptor: TypeDescriptor | ShapeDescriptor) -> Hook:
-    """A writer for instances of one type.
+class _Writer:
+    """Writes instances of one class.
 
-    Most values are what JSON has already. A whole instance is looked at in one comparison of
-    its values' types, and its fields one by one only where some are something else.
+    Most values are what JSON has already. They are checked and gathered by msgspec, in a record:
+    a struct whose fields are the visible ones with their types. Where a value is not of its type,
+    the instance is written field by field, which converts the value or reports it.
     """
-    fields = tuple(field.name for field in descriptor.fields)
-    blanks = [(field.name, () if field.many else None) for field in descriptor.fields]
-    native = [_json_class(field.type) for field in descriptor.fields]
-    floats = [at for at, kind in enumerate(native) if kind is float]
-    converters = [converter_of(names, field.type) for field in descriptor.fields]
 
-    def is_native(given: Sequence[object]) -> bool:
-        # JSON has no infinity and no NaN: those are refused one by one.
-        return list(map(type, given)) == native and all(isfinite(given[at]) for at in floats)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        names: Names,
+        descriptor: TypeDescriptor | ShapeDescriptor,
+        held: frozenset[str],
+        write_list: Converter,
+    ) -> None:
+        fields = descriptor.fields
+        self._nodes = names.nodes
+        self._type = descriptor.name if isinstance(descriptor, TypeDescriptor) else None
+        self._first = fields[0].name if fields else None
+        self._blanks = {field.name: () if field.many else None for field in fields}
+        self._converters = {field.name: converter_of(names, field.type) for field in fields}
+        types = {
+            field.name: None if field.name in held else _json_type(field.type) for field in fields
+        }
+        self._converted = [
+            (field.name, _twice(field, self._converters[field.name]))
+            for field in fields
+            if types[field.name] is None and field.type.kind not in _PASSED
+        ]
+        self._lists = [
+            (field.name, write_list)
+            for field in fields
+            if field.many and field.type.scalar.kind == OBJECT
+        ]
+        self._record = _make_record(descriptor.name, types, is_node=self._type is not None)
+        self._records = list[self._record]  # type: ignore[name-defined]
 
-    def write_fields(value: object) -> dict[str, object]:
+    def write(self, value: object) -> object:
+        """An instance as a record, or as a dictionary if it does not fit in one."""
+        try:
+            return msgspec.convert(self._gather(value, self._lists), self._record)
+        except _UNFIT:
+            return self._write_fields(value)
+
+    def write_all(self, values: list[object]) -> list[object]:
+        """Instances as records; as they are if one does not fit."""
+        try:
+            if self._type is None and not self._converted:
+                gathered = [value.__dict__ for value in values]
+            else:
+                gathered = [self._gather(value, ()) for value in values]
+            found: list[object] = msgspec.convert(gathered, self._records)
+        except _UNFIT:
+            return values
+        return found
+
+    def _gather(self, value: object, lists: Iterable[tuple[str, Converter]]) -> dict[str, object]:
+        """The members of a record."""
+        found = self._gather_node(value) if self._type is not None else {**vars(value)}
+        for name, convert in self._converted:
+            each = found[name]
+            if each is not None:
+                found[name] = convert(each)
+        for name, convert in lists:
+            found[name] = convert(found[name])
+        return found
+
+    def _gather_node(self, value: object) -> dict[str, object]:
+        handle = value.handle  # type: ignore[attr-defined]
+        if handle is None:
+            raise ValueError("a node without an id has no IRI")
+        own = vars(value)
+        if self._first is not None and self._first not in own:
+            loaded = state_of(value).loaded  # type: ignore[arg-type]
+            if loaded is None:
+                raise ValueError("a reference that is not loaded")
+            own = {**self._blanks, **loaded}
+        return {**own, "iri": self._nodes + handle, "type": self._type}
+
+    def _write_fields(self, value: object) -> dict[str, object]:
         own = vars(value)
         try:
-            given = [own[name] for name in fields]
+            given = {name: own[name] for name in self._blanks}
         except KeyError:
-            given = _read(value, blanks)
-        if not is_native(given):
-            given = [
-                each if each is None else convert(each)
-                for convert, each in zip(converters, given, strict=True)
-            ]
-        return dict(zip(fields, given, strict=True))
-
-    def write_shape(value: object) -> object:
-        own = vars(value)
-        if len(own) == len(fields) and is_native([*own.values()]) and tuple(own) == fields:
-            return own
-        return write_fields(value)
-
-    def write_node(value: object) -> object:
-        handle = getattr(value, "handle", None)
+            given = self._read(value)
+        written = {
+            name: each if each is None else self._converters[name](each)
+            for name, each in given.items()
+        }
+        handle = None if self._type is None else getattr(value, "handle", None)
         if handle is None:
-            return write_fields(value)
-        return {"iri": names.nodes + handle, "type": descriptor.name, **write_fields(value)}
+            return written
+        return {"iri": self._nodes + handle, "type": self._type, **written}
 
-    return write_node if isinstance(descriptor, TypeDescriptor) else write_shape
-
-
-def _read(value: object, blanks: Iterable[tuple[str, object]]) -> list[object]:
-    """The fields of an instance, without unfolding it."""
-    loaded = state_of(value).loaded if isinstance(value, Node) else None
-    if loaded is None:  # a lazy reference, which loads now
-        return [getattr(value, name) for name, _ in blanks]
-    return [loaded.get(name, blank) for name, blank in blanks]
+    def _read(self, value: object) -> dict[str, object]:
+        """The fields of an instance, without unfolding it."""
+        loaded = state_of(value).loaded if isinstance(value, Node) else None
+        if loaded is None:  # a lazy reference, which loads now
+            return {name: getattr(value, name) for name in self._blanks}
+        return {name: loaded.get(name, blank) for name, blank in self._blanks.items()}
 
 
-def _json_class(value_type: ValueType) -> type | None:
-    """The class of values that are already JSON and need no conversion."""
+_UNFIT: Final = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
+"""Why an instance does not fit in a record, which writing it field by field reports."""
+
+
+def _twice(field: PredicateDescriptor, convert: Converter) -> Converter:
+    """A converter of values that can be read again, if another field does not fit."""
+    if not field.many:
+        return convert
+
+    def convert_list(value: object) -> object:
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise TypeError("an iterator can be read only once")
+        return convert(value)
+
+    return convert_list
+
+
+def _make_record(name: str, types: Mapping[str, Any], *, is_node: bool) -> type[msgspec.Struct]:
+    members: dict[str, Any] = {"iri": str, "type": str} if is_node else {}
+    for field, known in types.items():
+        members[field] = Any if known is None else known | None
+    return msgspec.defstruct(
+        name,
+        # Any name may be that of a field, but not of an attribute.
+        [
+            (f"field_{at}", known, msgspec.field(name=member))
+            for at, (member, known) in enumerate(members.items())
+        ],
+        gc=False,  # nothing refers to a record
+    )
+
+
+_PASSED: Final = frozenset({OBJECT, ANY, MAP})
+"""Kinds of values that are left to the encoder, and to its hook."""
+_JSON_TYPES: Final[Mapping[type | None, Any]] = {
+    str: str,
+    bool: bool,
+    int: Annotated[int, msgspec.Meta(ge=INT_MIN, le=INT_MAX)],
+    float: Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)],  # not NaN either
+    date: date,
+}
+
+
+def _json_type(value_type: ValueType) -> Any:  # noqa: ANN401 - a type that msgspec checks
+    """The type of values that msgspec writes as converters do; None where they have to."""
+    if value_type.kind == LIST:
+        item = _json_type(value_type.scalar)
+        return None if item is None else list[item]  # type: ignore[valid-type]
     row = value_type.row
-    return row.native if row is not None and row.plain is None else None
+    if row is None or row.plain not in {None, date.isoformat}:  # which is how msgspec writes dates
+        return None
+    return _JSON_TYPES.get(row.native)
 
 
-def converter_of(names: Names, value_type: ValueType) -> Hook:
+def converter_of(names: Names, value_type: ValueType) -> Converter:
     """A converter of values of one type to JSON values."""
     if value_type.kind == LIST:
         item = converter_of(names, value_type.scalar)
@@ -213,12 +348,12 @@ def converter_of(names: Names, value_type: ValueType) -> Hook:
     row = value_type.row
     if row is None:
         return lambda value: value
-    coerce, show, native = row.coerce, row.plain, _json_class(value_type)
-    if native is not None:
-        return lambda value: (
-            value if type(value) is native and native is not float else coerce(value)
-        )
-    return coerce if show is None else lambda value: show(coerce(value))
+    coerce, show, native = row.coerce, row.plain, row.native
+    if show is not None:
+        return lambda value: show(coerce(value))
+    if native is float:
+        return lambda value: value if type(value) is float and isfinite(value) else coerce(value)
+    return lambda value: value if type(value) is native else coerce(value)
 
 
 _MARK: Final = "cost "
