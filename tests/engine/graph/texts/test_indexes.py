@@ -260,6 +260,39 @@ def test_a_search_inside_a_transaction(app: App) -> None:
     assert_right(app)
 
 
+def test_a_flood_ends_the_scan_of_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every index has to be built anyway, nothing is left to mark."""
+    marked: list[str] = []
+    mark = FieldIndex.mark
+
+    def count(index: FieldIndex, handle: str, size: int = 0) -> None:
+        marked.append(handle)
+        mark(index, handle, size)
+
+    monkeypatch.setattr(text_overlays, "FLOOD", 10)
+    monkeypatch.setattr(FieldIndex, "mark", count)
+    with open_app(None) as app:
+        save(app, "first")
+        assert not marked, "no index is built before the first search"
+        assert_right(app)
+        save(app, *map(str, range(100)))
+        letters = [each for each in app.graph().texts._indexes.values() if each.follows]
+        assert len(letters) == 3, "those of Letter, which the commit does not touch"
+        marked.clear()
+        for index in letters:
+            index.distrust()
+        save(app, *map(str, range(200)))
+        assert not marked
+        assert_right(app)
+        for each in (Memo, Letter):
+            app.graph().texts.distrust(app.graph().main, each.__name__, "body")
+            app.graph().texts.distrust(app.graph().main, each.__name__, "lines")
+        app.graph().texts.distrust(app.graph().main, "Letter", "title")
+        save(app, *map(str, range(200, 600)))
+        assert 0 < len(marked) < 400, "it ends when the last index that follows is flooded"
+        assert_right(app)
+
+
 def test_long_texts_are_not_kept_in_memory(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are indexed before a search, however few they are."""
     monkeypatch.setattr(field_index, "LARGE_BYTES", 10_000)

@@ -200,9 +200,14 @@ class FieldIndex:
         """Whether it should be built or flushed."""
         return not self.built or self.tail.is_large
 
+    @property
+    def follows(self) -> bool:
+        """Whether it has to know what commits touch; one that is not built reads all texts."""
+        return self.built or self._building
+
     def mark(self, handle: str, size: int = 0) -> None:
         """A commit touched the text of a node; called with the lock."""
-        if self.built or self._building:
+        if self.follows:
             self.tail.mark(handle, size)
 
     def distrust(self) -> None:

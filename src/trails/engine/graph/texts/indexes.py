@@ -304,15 +304,22 @@ class TextIndexes:
         self._index_later()
 
     def _mark(self, commit: Commit, payload: Payload | None = None) -> None:
+        """Mark what a commit touches, while an index is left that needs to know.
+
+        One whose building begins meanwhile covers the commit itself.
+        """
         indexes, lock = self._indexes, self._lock
-        for touch in self._source.touched_by(commit, self._wanted, payload):
+        follows = any(each.follows for each in indexes.values())
+        for touch in self._source.touched_by(commit, self._wanted, payload) if follows else ():
             index = indexes[touch.key]
             with lock:
                 index.mark(touch.handle, touch.size)
                 floods = index.built and is_flooded(index.tail, index)
-            self._due = self._due or index.is_due
             if floods:
                 index.distrust()
+                if not any(each.follows for each in indexes.values()):
+                    break
+        self._due = self._due or any(map(_is_due, indexes.values()))
 
     def _move(self, position: Position, schema: str) -> None:
         with self._lock:
