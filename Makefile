@@ -55,8 +55,8 @@ conformance: setup  ## Run the official MCP suite, and check card and OpenAPI (n
 demo: setup  ## Serve the Northline example and take a tour (TOUR=all: all of it; DEMO_ONCE=1: then end)
 	@$(BIN)/python examples/northline/demo.py
 
-bench: setup  ## Measure, and compare with the targets
-	@$(BIN)/python -m bench
+bench: setup  ## Measure, and compare with the targets (PART=calls: only a part, here MCP and REST)
+	@$(BIN)/python -m bench $(addprefix --only ,$(PART))
 
 nightly: setup  ## Run every campaign at a size that ends within 20 minutes on two cores
 	@$(call campaigns,nightly)

@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Iterable
 
 import msgspec
 from rich.console import Console
@@ -59,18 +60,22 @@ BENCHMARKS = {
     "blame": blame.run,
     "hostile": hostile.run,
 }
+GROUPS = {"calls": ("mcp", "rest")}
+"""Benchmarks that are run together by one name."""
 
 
 def main() -> int:
     """Run what was asked for; the exit code says whether every goal was met."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", choices=BENCHMARKS, action="append", help="run only this one")
+    parser.add_argument(
+        "--only", choices=[*GROUPS, *BENCHMARKS], action="append", help="run only this part"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
     given = parser.parse_args()
     OUT.mkdir(exist_ok=True)
     console = Console()
     results: list[Result] = []
-    for name in given.only or BENCHMARKS:
+    for name in expand(given.only or BENCHMARKS):
         console.print(f"[dim]measuring {name} …[/dim]")
         results += BENCHMARKS[name](quick=given.quick)
         # After each part, so that one that fails costs no other's figures.
@@ -78,6 +83,11 @@ def main() -> int:
         (OUT / "results.json").write_bytes(msgspec.json.format(records) + b"\n")
     console.print(tabulate(results, quick=given.quick))
     return 0 if given.quick or all(result.ok for result in results) else 1
+
+
+def expand(names: Iterable[str]) -> list[str]:
+    """The benchmarks that are meant, each once."""
+    return [*dict.fromkeys(each for name in names for each in GROUPS.get(name, (name,)))]
 
 
 def tabulate(results: list[Result], *, quick: bool) -> Table:

@@ -52,7 +52,7 @@ def run(*, quick: bool) -> list[Result]:
                     for path, size in sizes.items()
                 },
             }
-            slices = take_turns(cases, *((0.2, 3) if quick else (1.0, 9)))
+            slices = take_turns(cases, *((0.2, 3) if quick else (0.8, 7)))
         return [*_judge(slices), *_rebuild(folder)]
 
 
