@@ -294,7 +294,8 @@ class Doors:
     def is_fast(self, headers: Headers, body: bytes) -> bool:
         """Whether the fast door takes a request."""
         door = self.apps[0]._fast
-        ticket = door.read({"headers": headers}, body)
+        head = door.read_head(headers)
+        ticket = None if head is None else door.read(head, body)
         return ticket is not None and door.takes(ticket)
 
 

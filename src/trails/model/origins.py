@@ -66,10 +66,15 @@ def parse_trace(traceparent: object) -> str:
 
 def begin_request(surface: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
     """Say where the request comes from that this task answers."""
+    ORIGIN.set(read_origin(surface, headers))
+
+
+def read_origin(surface: str, headers: Iterable[tuple[bytes, bytes]]) -> Origin:
+    """Where a request with these headers comes from."""
     name = TRACEPARENT.encode()
     sent = next((value for key, value in headers if key == name), b"").decode("latin-1")
     trace = parse_trace(sent) if sent else ""
-    ORIGIN.set(Origin(surface, trace, sent if trace else ""))
+    return Origin(surface, trace, sent if trace else "")
 
 
 def adopt_trace(traceparent: object) -> None:

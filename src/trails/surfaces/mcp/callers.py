@@ -85,6 +85,11 @@ def take_bearer(message: object) -> Secret | None:
     return Secret(str(found[0]) if same else "")
 
 
+def may_hold_token(body: Body, presented: Secret | None) -> bool:
+    """Whether ``without_bearer`` would look into a body."""
+    return _SAID in body or may_hide(body, presented) or holds_token(body, presented)
+
+
 def without_bearer(body: Body, presented: Secret | None = None) -> Body:
     """Remove the token from the client info of a body; refuse one elsewhere.
 

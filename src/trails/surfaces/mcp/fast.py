@@ -1,9 +1,9 @@
 """The fast path: answer unambiguous requests without the SDK, with the same bytes.
 
-``Envelopes`` is pure: headers and a body in, a ``Ticket`` out, or None in case of doubt. It admits
-only what the SDK would accept, and refuses nothing: refusing is left to the SDK. The decision
-comes before the backend is called, so that a call never runs twice. Results are spliced from
-encoded parts; failures use the same table as the SDK path.
+``Envelopes`` is pure: headers (as a ``PostHead``, which can be kept) and a body in, a ``Ticket``
+out, or None in case of doubt. It admits only what the SDK would accept, and refuses nothing:
+refusing is left to the SDK. The decision comes before the backend is called, so that a call never
+runs twice. Results are spliced from encoded parts; failures use the same table as the SDK path.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from mcp_types import (
 )
 from mcp_types.methods import validate_client_request
 from pydantic import ValidationError
-from starlette.types import Scope
 
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache
 from trails.model.capabilities import ToolList
+from trails.model.origins import Origin, read_origin
 from trails.model.results import Failure, Outcome
 from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
@@ -110,6 +110,18 @@ class Ticket(msgspec.Struct):
     """The arguments of the tool, or the subjects of a subscription."""
 
 
+class PostHead(msgspec.Struct, frozen=True):
+    """What the headers of a request say that can be admitted."""
+
+    revision: str
+    is_modern: bool
+    method: str
+    name: str | None
+    """The names in the headers of newer revisions; None if it can't be compared as it is."""
+    takes_streams: bool
+    origin: Origin
+
+
 _NO_PARAMS: Final = _Params()
 _decode: Final = msgspec.json.Decoder(_Request).decode
 
@@ -122,24 +134,37 @@ class Envelopes:
         self._plain_names: BoundedCache[tuple[bytes, ...], bool] = BoundedCache(_MAX_KNOWN)
         """Sets of header names that were checked before."""
 
-    def admit(self, headers: Headers, body: Body, *, is_scanned: bool = False) -> Ticket | None:
-        """A ticket for an unambiguous request, or None; ``is_scanned``: its depth was checked."""
+    def read_head(self, headers: Headers) -> PostHead | None:
+        """What the headers say; None if no request with them can be admitted."""
         found = self._read(headers)
         if found is None:
             return None
         revision = _REVISIONS.get(found.get(b"mcp-protocol-version"))
+        accept = found.get(b"accept")
         if (
             revision is None
             or found.get(b"content-type") not in _CONTENT_TYPES
-            or found.get(b"accept") not in _ACCEPTS
+            or accept not in _ACCEPTS
         ):
             return None
+        name = found.get(b"mcp-name", b"")
+        return PostHead(
+            revision,
+            revision in MODERN,
+            found.get(b"mcp-method", b"").decode("latin-1"),
+            name.decode() if name.isascii() and not name.startswith(b"=?base64?") else None,
+            accept != b"application/json",
+            read_origin("mcp", headers),
+        )
+
+    def admit(self, head: PostHead, body: Body, *, is_scanned: bool = False) -> Ticket | None:
+        """A ticket for an unambiguous request, or None; ``is_scanned``: its depth was checked."""
         try:
             request = _decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
-        ticket = _ticket(revision, request)
-        if ticket is None or (revision in MODERN and not _agree(found, ticket)):
+        ticket = _ticket(head.revision, request)
+        if ticket is None or (head.is_modern and not _agree(head, ticket)):
             return None
         meta = b"" if request.params is None else bytes(request.params.meta)
         if not self._is_plain(ticket, meta):
@@ -221,18 +246,14 @@ def _listen_ticket(revision: str, request: _Request, params: _Params) -> Ticket 
     return Ticket(revision, request.id, request.method, "", asked) if known else None
 
 
-def _agree(found: Mapping[bytes, bytes], ticket: Ticket) -> bool:
+def _agree(head: PostHead, ticket: Ticket) -> bool:
     """Whether the headers match the body."""
-    if found.get(b"mcp-method") != ticket.method.encode():
+    method = ticket.method
+    if head.method != method:
         return False
-    if ticket.method == "tools/list":
+    if method == "tools/list":
         return True
-    if ticket.method == "subscriptions/listen":
-        return found[b"accept"] != b"application/json"  # the answer is a stream
-    name = found.get(b"mcp-name", b"")
-    return (
-        ticket.name.isascii() and name == ticket.name.encode() and not name.startswith(b"=?base64?")
-    )
+    return head.takes_streams if method == "subscriptions/listen" else head.name == ticket.name
 
 
 def _is_envelope(ticket: Ticket, raw: bytes) -> bool:
@@ -285,9 +306,13 @@ class FastPath:
             _MAX_TOOLS
         )
 
-    def read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> Ticket | None:
+    def read_head(self, headers: Headers) -> PostHead | None:
+        """What the headers of requests say; None if none of them is answered here."""
+        return self._envelopes.read_head(headers)
+
+    def read(self, head: PostHead, body: Body, *, is_scanned: bool = False) -> Ticket | None:
         """A ticket for an unambiguous request, or None; may run in any thread."""
-        return self._envelopes.admit(scope["headers"], body, is_scanned=is_scanned)
+        return self._envelopes.admit(head, body, is_scanned=is_scanned)
 
     def takes(self, ticket: Ticket) -> bool:
         """Whether a request is answered here."""
@@ -301,11 +326,18 @@ class FastPath:
                 outcome = await self._backend.execute(actor, ticket.name, ticket.arguments)
                 return self._show(ticket, outcome)
             if ticket.method == "tools/list":
-                tools = self._list(ticket.revision, self._backend.tools(actor))
-                return FastResponse(200, _result(ticket, tools))
+                return self.answer_list(ticket, actor)
             return await self._read(ticket, actor)
         except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
             return self._fail(ticket, conceal(error), "resource")
+
+    def answer_list(self, ticket: Ticket, actor: Actor) -> FastResponse:
+        """Answer with the list of tools, without waiting."""
+        try:
+            tools = self._list(ticket.revision, self._backend.tools(actor))
+        except Exception as error:  # noqa: BLE001 -- no exception leaves the surface
+            return self._fail(ticket, conceal(error), "resource")
+        return FastResponse(200, _result(ticket, tools))
 
     def _show(self, ticket: Ticket, outcome: Outcome) -> FastResponse:
         if isinstance(outcome, Failure):

@@ -3,7 +3,8 @@
 A POST is answered with JSON, without a session. GET and DELETE exist only if sessions
 of older revisions are enabled, and the two paths of the HTTP+SSE transport only if that is.
 The front has checked Host, Origin and credentials; the caller is in ``scope[ACTOR_KEY]`` of
-``model.actors``.
+``model.actors``. A request that has arrived whole and that the fast path admits needs no ASGI
+(``take_for``).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Final, NamedTuple
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Receive, Scope, Send
 
-from trails.model.actors import LOCAL, MAX_BODY, PRESENTED_KEY, Actor, IsCurrent, Lasting
+from trails.model.actors import LOCAL, MAX_BODY, PRESENTED_KEY, Actor, IsCurrent, Lasting, Secret
 from trails.model.fairness import LargeBodies, is_large
-from trails.model.origins import begin_request
+from trails.model.origins import ORIGIN, begin_request
+from trails.model.replies import JSON_LINES, Answer, Reply, Take
 from trails.model.results import Failure
 from trails.model.texts import Body
 from trails.surfaces.mcp.backend import McpBackend
@@ -34,8 +36,14 @@ from trails.surfaces.mcp.bodies import (
     read_body,
     run_until_disconnect,
 )
-from trails.surfaces.mcp.callers import actor_of, caller_of, is_legacy, without_bearer
-from trails.surfaces.mcp.fast import FastPath, Ticket
+from trails.surfaces.mcp.callers import (
+    actor_of,
+    caller_of,
+    is_legacy,
+    may_hold_token,
+    without_bearer,
+)
+from trails.surfaces.mcp.fast import FastPath, FastResponse, Headers, Ticket
 from trails.surfaces.mcp.legacy import MESSAGES, STREAM, LegacySessions, SseTransport
 from trails.surfaces.mcp.responses import (
     STEP_UP,
@@ -136,6 +144,32 @@ class McpApp:
             allowed = b"POST" if self._sessions is None else b"GET, POST, DELETE"
             await refuse(send, 405, _POST, [(b"allow", allowed)])
 
+    def take_for(self, headers: Headers, presented: Secret | None) -> Take | None:
+        """What answers POST requests with these headers that have arrived whole.
+
+        ``presented`` is the token that they came with.
+        """
+        fast = self._fast
+        head = None if fast is None else fast.read_head(headers)
+        if fast is None or head is None:
+            return None
+
+        def take(actor: Actor, body: bytes) -> Answer | None:
+            if is_large(body) or may_hold_token(body, presented):
+                return None
+            ticket = fast.read(head, body)
+            if ticket is None or ticket.method == "subscriptions/listen" or not fast.takes(ticket):
+                return None
+            if ticket.method == "tools/list":
+                return _reply(fast.answer_list(ticket, actor))
+            return answer(ticket, actor)
+
+        async def answer(ticket: Ticket, actor: Actor) -> Reply:
+            ORIGIN.set(head.origin)
+            return _reply(await fast.answer(ticket, actor))
+
+        return take
+
     async def _answer_sse(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer on a path of the HTTP+SSE transport, if that is enabled."""
         if self._sse is None:
@@ -180,7 +214,10 @@ class McpApp:
 
     def _read(self, scope: Scope, body: Body, *, is_scanned: bool = False) -> _Posted:
         body, fast = without_bearer(body, scope.get(PRESENTED_KEY)), self._fast
-        ticket = None if fast is None else fast.read(scope, body, is_scanned=is_scanned)
+        head = None if fast is None else fast.read_head(scope["headers"])
+        ticket = None
+        if fast is not None and head is not None:
+            ticket = fast.read(head, body, is_scanned=is_scanned)
         message = parse_body(body, is_scanned=is_scanned) if ticket is None else None
         return _Posted(body, ticket, message)
 
@@ -221,3 +258,8 @@ class McpApp:
         """The schema of a tool that the caller may use; called before there is a context."""
         tools = self._backend.tools(_caller.get()).tools
         return next((tool.input_schema for tool in tools if tool.name == name), None)
+
+
+def _reply(answer: FastResponse) -> Reply:
+    """A response to a caller who could not obtain a missing scope: it has no access token."""
+    return Reply(answer.status, JSON_LINES, answer.body)

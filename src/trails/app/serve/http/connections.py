@@ -19,13 +19,23 @@ from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr
 
-from trails.app.serve.http.exchanges import ENDED, CountingState, Exchange, break_off
+from trails.app.serve.http.exchanges import (
+    ENDED,
+    CountingState,
+    DirectExchange,
+    Exchange,
+    break_off,
+)
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.parser import END, BadRequestError, RequestHead, RequestParser
 from trails.app.serve.http.responses import HEAD_KEY, Headers, write_refusal
 from trails.app.serve.relay.links import Listener
 from trails.app.serve.relay.owners import is_same_user
-from trails.model.actors import ACTOR_KEY, LISTENER_KEY, Actor
+from trails.model.actors import LISTENER_KEY, Actor
+from trails.model.replies import Taken
+
+TakeWhole = Callable[[RequestHead, bytes, Listener], Taken | None]
+"""Takes a request that has arrived whole, or leaves it to the ASGI application."""
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _AHEAD: Final = 8
@@ -81,8 +91,10 @@ class BoundedProtocol(asyncio.Protocol):
         admit: Callable[[bytes], Listener | None],
         clock: Clock,
         arrivals: ArrivalBudget,
+        take: TakeWhole | None = None,
     ) -> None:
         self._app = app
+        self._take = take
         self._arrivals = arrivals
         self._held = 0
         """Bytes that are counted in ``_arrivals``."""
@@ -94,11 +106,11 @@ class BoundedProtocol(asyncio.Protocol):
         self._listener = listener
         self._admit = admit
         self._preamble = b""
-        self._parser = RequestParser(limits)
+        self._parser = RequestParser(limits, state.heads)
         self._shown: RequestHead | None = None
         self._scope: Scope = {}
         """The scope of the head that was shown last, without its headers."""
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | DirectExchange | None = None
         """The exchange of the last request."""
         self._stage = _NOTHING
         self._due = 0.0
@@ -107,7 +119,7 @@ class BoundedProtocol(asyncio.Protocol):
         self._dropped = 0
         self._unsent = 0
         self._stalled = 0.0
-        self._condemned: Exchange | None = None
+        self._condemned: Exchange | DirectExchange | None = None
 
     # --- the connection
 
@@ -174,6 +186,8 @@ class BoundedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read data; after the last request it is dropped, and requests sent ahead wait."""
+        if self._stage is _NOTHING and self._take_whole(data):
+            return
         if self._stage is _END:
             self._drop(len(data))
             return
@@ -197,6 +211,19 @@ class BoundedProtocol(asyncio.Protocol):
             and (exchange is None or not exchange.is_taken)
         ):
             self._refuse(503, "busy", _FULL)
+
+    def _take_whole(self, data: bytes) -> bool:
+        """Have data answered without ASGI if it is a whole request, and the surface takes it."""
+        if self._take is None or self._listener is None or self.flow.write_paused:
+            return False
+        found = self._parser.match(data)
+        taken = None if found is None else self._take(*found, self._listener)
+        if taken is None:
+            return False
+        self._stage = _PATIENCE
+        self._exchange = exchange = DirectExchange(self, taken)
+        exchange.begin(taken.answer)
+        return True
 
     def _count_held(self) -> bool:
         """Count the bytes of unknown senders; returns whether they are within the limit."""
@@ -227,7 +254,7 @@ class BoundedProtocol(asyncio.Protocol):
         if self._stage is _NOTHING and self._parser.backlog:
             self._wait(_HEAD, self._limits.head_seconds)
         exchange = self._exchange
-        if exchange is not None and not exchange.begun:
+        if isinstance(exchange, Exchange) and not exchange.begun:
             exchange.begin(self._app)
 
     def _read_events(self) -> None:
@@ -238,7 +265,7 @@ class BoundedProtocol(asyncio.Protocol):
                 self._wait(_BODY, self._limits.body_seconds)
                 continue
             exchange = self._exchange
-            assert exchange is not None  # noqa: S101 - its head came before
+            assert isinstance(exchange, Exchange)  # noqa: S101 - its head came before
             if event is not END:
                 self._due += len(event) / self._limits.body_rate
                 if not exchange.complete and exchange.feed(event) > HIGH_WATER_LIMIT:
@@ -323,8 +350,7 @@ class BoundedProtocol(asyncio.Protocol):
         running = self._exchange
         if running is None or (running.complete and not self.transport.get_write_buffer_size()):
             return None
-        actor: Actor | None = running.scope.get(ACTOR_KEY)
-        return actor
+        return running.actor
 
     def cut(self) -> None:
         """End it on the second call; the first gives it time to end in order."""

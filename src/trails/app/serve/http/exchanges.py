@@ -2,6 +2,7 @@
 
 A body has usually arrived when the application asks for it, and an answer with a length usually
 follows its head at once: the one is handed over without waiting, the other written in one piece.
+A ``DirectExchange`` is for requests that a surface answers without ASGI.
 ``ActiveRequests`` lists the answers and bodies in transit; those whose credential is no longer
 valid are ended by a check once a second.
 """
@@ -12,18 +13,19 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
-from trails.app.serve.http.parser import RequestHead
-from trails.app.serve.http.responses import write_refusal
+from trails.app.serve.http.parser import KnownHeads, RequestHead
+from trails.app.serve.http.responses import write_lines, write_refusal
 from trails.model.actors import ACTOR_KEY, Actor
+from trails.model.replies import Answer, Reply, Taken
 
 ENDED: Final = write_refusal(
     401,
@@ -85,9 +87,7 @@ _logger: Final = logging.getLogger("trails")
 _STATUS: Final = {
     each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus
 }
-_line_of: Final = b"%b: %b\r\n".__mod__
 _BODILESS: Final = frozenset({204, 304})
-_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
 _SMALL: Final = 16 << 10
 """Bodies up to this size (in bytes) are copied and sent together with the head."""
 _UNKNOWN: Final = -1
@@ -103,6 +103,21 @@ class CountingState(ServerState):
         super().__init__()
         self.responses: dict[int, int] = {}
         """Answers by status; what is refused before its head is read is not among them."""
+        self.heads = KnownHeads()
+        self._beginnings: dict[int, bytes] = {}
+        self._headers = self.default_headers
+        """Those of the beginnings: the server replaces them every second, with their date."""
+
+    def begin_response(self, status: int) -> bytes:
+        """Count an answer; the status line, and the headers of every answer of the server."""
+        self.responses[status] = self.responses.get(status, 0) + 1
+        if self._headers is not self.default_headers:
+            self._headers = self.default_headers
+            self._beginnings.clear()
+        found = self._beginnings.get(status)
+        if found is None:
+            found = self._beginnings[status] = _STATUS[status] + write_lines(self._headers)
+        return found
 
 
 class ExchangeConnection(Protocol):
@@ -193,6 +208,12 @@ class Exchange:
     def waiting(self) -> int:
         """Bytes of the body that the application has not read."""
         return len(self._body)
+
+    @property
+    def actor(self) -> Actor | None:
+        """Who sent it, once that is known."""
+        found: Actor | None = self.scope.get(ACTOR_KEY)
+        return found
 
     @property
     def is_taken(self) -> bool:
@@ -289,9 +310,8 @@ class Exchange:
             raise RuntimeError(f"{kind} can't be sent now")
 
     def _start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        state = self._connection.server_state
-        state.responses[status] = state.responses.get(status, 0) + 1
-        headers = [*state.default_headers, *headers]
+        beginning = self._connection.server_state.begin_response(status)
+        headers = [*headers]
         said = dict(headers)
         if self._expected and self.keep_alive:
             # A client that waits for 100 Continue may or may not send its body now.
@@ -311,11 +331,9 @@ class Exchange:
             self._is_chunked = True
             if b"transfer-encoding" not in said:
                 headers.append((b"transfer-encoding", b"chunked"))
-        head = b"".join([_STATUS[status], *map(_line_of, headers)])
-        _check(head, len(headers) + 1)
+        head = b"%b%b\r\n" % (beginning, write_lines(headers))
         self.started = True
         self.waits_to_continue = False
-        head += b"\r\n"
         if self._left > 0:
             self._head = head
         else:
@@ -354,8 +372,88 @@ class Exchange:
         self._connection.on_response_complete()
 
 
-def _check(head: bytes, lines: int) -> None:
-    """Refuse header values that would be read as several lines."""
-    whole = len(head.translate(None, _CONTROLS)) == len(head)
-    if not whole or head.count(b"\r") != lines or head.count(b"\n") != lines:
-        raise RuntimeError("a header has a character that no header has")
+class DirectExchange:
+    """A request that arrived whole, and its answer."""
+
+    __slots__ = (
+        "_connection",
+        "_is_running",
+        "_lines",
+        "_task",
+        "actor",
+        "complete",
+        "disconnected",
+        "keep_alive",
+        "started",
+    )
+    begun: Final = True
+    waiting: Final = 0
+
+    def __init__(self, connection: ExchangeConnection, taken: Taken) -> None:
+        self._connection = connection
+        self.actor, _, self._lines = taken
+        self.keep_alive = True
+        self.disconnected = self.started = self.complete = self._is_running = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether its sender is known, as always, and its answer is not complete."""
+        return not self.complete
+
+    def begin(self, answer: Answer) -> None:
+        """Write the answer, or start the work that makes it."""
+        if isinstance(answer, Reply):
+            self._write(answer)
+            return
+        connection = self._connection
+        self._task = task = connection.loop.create_task(self._run(answer))
+        connection.server_state.tasks.add(task)
+
+    async def _run(self, work: Coroutine[Any, Any, Reply]) -> None:
+        self._is_running = True
+        try:
+            if self.disconnected:
+                work.close()
+                return
+            reply = await work
+            if not self.disconnected:
+                self._write(reply)
+        except asyncio.CancelledError:
+            self._fail()
+        except Exception:
+            _logger.exception("a request could not be answered", extra={"event": "request.failed"})
+            self._fail()
+        finally:
+            task, self._task = self._task, None
+            if task is not None:
+                self._connection.server_state.tasks.discard(task)
+
+    def lose(self) -> None:
+        """Stop the work: the client is gone."""
+        self.disconnected = True
+        if self._task is not None and self._is_running:
+            self._task.cancel()
+
+    def _fail(self) -> None:
+        if not self.disconnected and not self.started:
+            self._connection.end(write_refusal(500, "internal", _FAILED))
+
+    def _write(self, reply: Reply) -> None:
+        connection = self._connection
+        status, lines, body = reply
+        close = b"" if self.keep_alive else b"connection: close\r\n"
+        head = b"%b%bcontent-length: %d\r\n%b%b\r\n" % (
+            connection.server_state.begin_response(status),
+            lines,
+            len(body),
+            self._lines,
+            close,
+        )
+        self.started = self.complete = True
+        if len(body) > _SMALL:
+            connection.transport.write(head)
+            connection.transport.write(body)
+        else:
+            connection.transport.write(head + body)
+        connection.on_response_complete()

@@ -2,7 +2,8 @@
 
 Every request goes through the same steps: check Host, Origin and size, answer preflights of
 browsers, authenticate (``request.authenticate``), refuse an overload, and pass it to its surface.
-Every response has the headers of ``responses``.
+Every response has the headers of ``responses``. What depends on a head alone is decided once for
+requests with the same head (``Passage``); those that arrive whole are then passed on without ASGI.
 
 ``OperatorInterface`` is the upkeep of a project while it is served: for the operator, on the
 owner's own socket only. A request is ``POST /operator/<operation>`` with the arguments as JSON. The
@@ -26,14 +27,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from trails.app.app import App
 from trails.app.serve.http.hosts import HostPolicy, is_preflight, preflight_headers, shared_headers
 from trails.app.serve.http.limits import UNCOUNTED, BodyBudget, CountedBody
+from trails.app.serve.http.parser import RequestHead
 from trails.app.serve.http.responses import (
+    HEAD_KEY,
     HSTS,
     SECURITY,
     AccessHeaders,
     Headers,
     HeaderSender,
     JsonReply,
+    Passage,
     access_headers,
+    common_lines,
     has_misplaced_token,
     presented_in,
     problem_reply,
@@ -58,6 +63,7 @@ from trails.model.actors import (
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import LargeBodies
 from trails.model.metrics import METRICS_PATH
+from trails.model.replies import Taken
 from trails.model.results import Failure, describe_outage
 from trails.projections.manual import DOCS_PATH
 from trails.projections.problems import ERRORS_PATH
@@ -169,6 +175,55 @@ class HttpInterface:
         for graph in self._graphs.values():
             if not isinstance(graph, Failure):
                 graph.changes.end_streams()
+
+    def take(self, head: RequestHead, body: bytes, listener: Listener) -> Taken | None:
+        """Pass a request that has arrived whole to its surface; None: it must come through ASGI.
+
+        That is the case for all that is refused, and for callers who are not recognised at once.
+        """
+        passage = head.passage
+        if passage is None or passage.listener is not listener:
+            passage = head.passage = self._decide(head, listener)
+        take = passage.take
+        if take is None:
+            return None
+        actor = listener.callers.recognise(passage.authorization)
+        if actor is None or passage.refuse_overload(actor) is not None:
+            return None
+        answer = take(actor, body)
+        return None if answer is None else Taken(actor, answer, passage.lines)
+
+    def _decide(self, head: RequestHead, listener: Listener) -> Passage:
+        """What follows from a head, by the same checks that ASGI requests pass."""
+        scope: Scope = {
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "http_version": head.version,
+            "headers": head.headers,
+            HEAD_KEY: head,
+        }
+        policy, access = listener.policy, access_headers(scope)
+        if access.authorization is not None:
+            scope[PRESENTED_KEY] = presented_in(access.authorization)
+        name = self._names.get(head.raw_path)
+        graph = None if name is None else self._graphs.get(name)
+        if (
+            name is None
+            or graph is None
+            or isinstance(graph, Failure)
+            or head.method != "POST"
+            or head.expects
+            or not head.keep_alive
+            or access.length > min(UNCOUNTED, self._max_body)
+            or _check_host(policy, scope, access) is not None
+            or has_misplaced_token(scope, access)
+        ):
+            return Passage(listener)
+        take = self._endpoints[name].take_for(scope["headers"], scope.get(PRESENTED_KEY))
+        lines = common_lines(_common_headers(policy, scope["headers"]))
+        return Passage(listener, take, access.authorization, graph.refuse_overload, lines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request; other protocols are refused."""

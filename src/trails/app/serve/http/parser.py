@@ -20,7 +20,8 @@ from urllib.parse import unquote
 import msgspec
 
 from trails.app.serve.http.limits import ClientLimits
-from trails.app.serve.http.responses import AccessHeaders, Headers
+from trails.app.serve.http.responses import AccessHeaders, Headers, Passage
+from trails.model.caches import BoundedCache
 
 _METHODS: Final = {
     each.encode(): each
@@ -43,6 +44,8 @@ _CHUNK: Final = re.compile(
 )
 _KEPT: Final = 4 << 10
 """Bytes of a head that is kept for the next request."""
+_HEADS: Final = 1024
+"""Heads that are kept."""
 _CHUNK_LINE: Final = 1 << 10
 """Bytes of the line that says how large a chunk is."""
 _DIGITS: Final = 18
@@ -91,6 +94,15 @@ class RequestHead(msgspec.Struct, gc=False):
     """Whether the client waits before it sends the body (``Expect: 100-continue``)."""
     access: AccessHeaders | None = None
     """What the headers say about access, once that was read."""
+    passage: Passage | None = None
+    """What the front has decided about it, once it was asked."""
+
+
+class KnownHeads(BoundedCache[bytes, RequestHead]):
+    """The heads that a server has read lately: most clients send the same ones again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(_HEADS)
 
 
 class RequestParser:
@@ -99,10 +111,12 @@ class RequestParser:
     ``next`` is called for what comes next; it returns None when more bytes are needed to know.
     """
 
-    __slots__ = ("_at", "_data", "_last", "_last_text", "_left", "_limits", "_searched", "next")
+    __slots__ = ("_at", "_data", "_known", "_left", "_limits", "_searched", "next")
 
-    def __init__(self, limits: ClientLimits) -> None:
+    def __init__(self, limits: ClientLimits, known: KnownHeads) -> None:
+        """``known`` is shared by the parsers of a server, which have the same limits."""
         self._limits = limits
+        self._known = known
         self._data = b""
         self._at = 0
         """The position in the data."""
@@ -110,10 +124,18 @@ class RequestParser:
         """The position up to which the end of a head was searched."""
         self._left = 0
         """Bytes that are missing from the body or chunk."""
-        self._last_text = b""
-        """The head that was read last: most clients send the same one again and again."""
-        self._last: RequestHead | None = None
         self.next: Callable[[], RequestHead | bytes | End | None] = self._read_head
+
+    def match(self, data: bytes) -> tuple[RequestHead, bytes] | None:
+        """A head and its body, if the data is all of a request whose head was read before.
+
+        Only for a connection that waits for a request. None of the data is taken.
+        """
+        end = data.find(b"\r\n\r\n")
+        head = self._known.get(data[: end + 2])
+        if head is None or self._data or head.length != len(data) - end - 4:
+            return None
+        return head, data[end + 4 :]
 
     def feed(self, data: bytes) -> None:
         """Add bytes."""
@@ -142,11 +164,12 @@ class RequestParser:
             self._searched = max(len(data) - 3, at)
             self._check_beginning(data, at)
             return None
-        text, head = data[at : end + 2], self._last
-        if head is None or text != self._last_text:
+        text = data[at : end + 2]
+        head = self._known.get(text)
+        if head is None:
             head = parse_head(text, self._limits)
             if len(text) <= _KEPT:
-                self._last, self._last_text = head, text
+                self._known[text] = head
         self._at = end + 4
         if head.length is None:
             self.next = self._read_chunk

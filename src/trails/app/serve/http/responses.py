@@ -7,16 +7,17 @@ others may keep those: a project's token is recognised by its form, the presente
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.types import Scope
 
-from trails.model.actors import BEGINNING, PRESENTED_KEY, Secret, holds_token
+from trails.model.actors import BEGINNING, PRESENTED_KEY, Actor, Secret, holds_token
+from trails.model.replies import Take
 from trails.projections.problems import PROBLEM, project_problem
 
 if TYPE_CHECKING:
@@ -63,6 +64,25 @@ class HeaderSender:
                 headers.append(_PRIVATE)
             message = {**message, "headers": headers}
         return self._send(message)
+
+
+_line_of: Final = b"%b: %b\r\n".__mod__
+_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
+
+
+def write_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as lines; a value that would be read as several lines is refused."""
+    lines = [*map(_line_of, headers)]
+    text = b"".join(lines)
+    whole = len(text.translate(None, _CONTROLS)) == len(text)
+    if not whole or text.count(b"\r") != len(lines) or text.count(b"\n") != len(lines):
+        raise RuntimeError("a header has a character that no header has")
+    return text
+
+
+def common_lines(more: Headers) -> bytes:
+    """The headers that ``HeaderSender`` adds to a response that has none of them, as lines."""
+    return write_lines((*more, _PRIVATE))
 
 
 def rpc_error_body(code: str, message: str, data: Mapping[str, object] | None = None) -> bytes:
@@ -117,7 +137,7 @@ def _write_response(
         *more,
     )
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
-    return b"".join((first, *(b"%b: %b\r\n" % each for each in headers), b"\r\n", body))
+    return b"".join((first, *map(_line_of, headers), b"\r\n", body))
 
 
 def interrupted(request: bytes) -> bytes:
@@ -163,6 +183,23 @@ _HOST: Final = b"host"
 _ORIGIN: Final = b"origin"
 _LENGTH: Final = b"content-length"
 _CODING: Final = b"transfer-encoding"
+
+
+def _refuse_nobody(actor: Actor) -> None:
+    del actor
+
+
+class Passage(NamedTuple):
+    """What the front has decided about a head, for the requests to one listener."""
+
+    listener: object
+    take: Take | None = None
+    """Answers its requests without ASGI; None if all of them come through ASGI."""
+    authorization: bytes | None = None
+    refuse_overload: Callable[[Actor], object | None] = _refuse_nobody
+    """The refusal while the graph is overloaded."""
+    lines: bytes = b""
+    """The headers of every response, as lines."""
 
 
 HEAD_KEY: Final = "trails.head"

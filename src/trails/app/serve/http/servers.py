@@ -17,7 +17,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 
-from trails.app.serve.http.connections import BoundedProtocol, Clock
+from trails.app.serve.http.connections import BoundedProtocol, Clock, TakeWhole
 from trails.app.serve.http.exchanges import ActiveConnection, ActiveRequests, CountingState
 from trails.app.serve.http.limits import ArrivalBudget, ClientLimits
 from trails.app.serve.http.sockets import HANDSHAKE
@@ -47,7 +47,10 @@ class HttpServer(Server):
         *,
         grace: float = 3.0,
     ) -> None:
-        """``grace``: seconds that requests have to finish when the server ends."""
+        """``grace``: seconds that requests have to finish when the server ends.
+
+        An application that has ``take`` answers whole requests without ASGI, if it can.
+        """
         super().__init__(
             Config(
                 app,
@@ -66,6 +69,7 @@ class HttpServer(Server):
         # what does not end in time.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         self._app = app
+        self._take: TakeWhole | None = getattr(app, "take", None)
         self._listeners = listeners
         self._limits = limits or ClientLimits()
         self._arrivals = ArrivalBudget(self._limits.unknown, self._limits.unknown_in_all)
@@ -108,6 +112,7 @@ class HttpServer(Server):
             self._listeners.admit,
             self._clock,
             self._arrivals,
+            self._take,
         )
 
     async def on_tick(self, counter: int) -> bool:
