@@ -45,6 +45,18 @@ def test_matches_are_located(query, matches):
     assert [TEXT[match.start : match.end] for match in found] == matches
 
 
+def test_words_of_ascii_are_located_in_their_order():
+    """Whichever the query has first, next to each other, at the start and at the end."""
+    finder = Finder(parse("layer flow"), PLAIN)
+    assert finder.find("Flow flow,LAYER_flow flows flow") == [
+        (0, 4),
+        (5, 9),
+        (10, 15),
+        (16, 20),
+        (27, 31),
+    ]
+
+
 def test_stems_are_located():
     """In a field with a language, the forms of a word are found, and prefixes of any of them."""
     text = "Boundaries of running systems"
@@ -124,6 +136,14 @@ def test_any_text_is_a_query(query, text):
         for start, end in found:
             assert last <= start < end <= len(text)
             last = end
+
+
+@given(words=st.lists(st.sampled_from(["flow", "OR", "A1", "or", "", "9"]), max_size=70))
+@settings(max_examples=200, deadline=None)
+def test_plain_words_are_read_as_any_query(words):
+    """They are read in a shorter way, which gives the same; a tab is an end to it."""
+    text = " ".join(words)
+    assert parse(text) == parse(text + "\t")
 
 
 ASCII = st.lists(

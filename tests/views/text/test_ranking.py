@@ -100,6 +100,15 @@ def test_fields_are_added_and_scoped():
     assert "N/3" not in found("pump -thing", title, body)
 
 
+def test_a_record_counts_as_the_best_of_its_texts():
+    """Of the items of a list, one is found: the first of those with the best score."""
+    one = source({"N/1": ("pump", "a pump and more words", "pump pump"), "N/2": "a pump"})
+    ranked = rank(parse("pump"), [one], 5).records
+    assert [each.handle for each in ranked] == ["N/1", "N/2"]
+    assert [(each.item, each.score) for each in ranked[0].found] == [(2, ranked[0].score)]
+    assert ranked[0].score > ranked[1].score
+
+
 def test_equal_scores_have_a_total_order():
     """Which of many equal texts come first depends on their names, not on when they came."""
     texts = {f"N/{n}": "same words" for n in range(3000)}

@@ -12,7 +12,7 @@ from trails.views.text.analysis import Analyzer
 from trails.views.text.corpus import Corpus, Plan
 from trails.views.text.grammar import Leaf
 from trails.views.text.index import TextIndex
-from trails.views.text.scoring import decode, score
+from trails.views.text.scoring import Decoder, score
 
 WEIGHTS = st.floats(1e-6, 40)
 """From words that every text has to those that one of a million has."""
@@ -36,18 +36,44 @@ def test_what_is_read_from_a_score_is_what_it_was_made_of(weights, counts, more,
     held = {leaf: count for leaf, count in zip(asked, counts, strict=False) if count}
     assume(held)
     length = sum(held.values()) + more
-    found = decode(single(score(asked, held, length, average)), asked, length, average)
+    found = Decoder(asked, average).counts(single(score(asked, held, length, average)), length)
     assert found in (None, held)
 
 
 def test_usual_scores_are_read():
     """Otherwise tantivy would be asked for each, and nobody would notice."""
-    one, two = Leaf(("one",)), Leaf(("two",))
-    for asked in ({one: 7.5}, {one: 7.5, two: 3.1}):
+    one, two, three = Leaf(("one",)), Leaf(("two",)), Leaf(("three",))
+    for asked in ({one: 7.5}, {one: 3.1, two: 7.5}, {one: 3.1, two: 7.5, three: 5.2}):
         for count in (1, 2, 5):
             held = dict.fromkeys(asked, count)
-            assert decode(single(score(asked, held, 12, 9.0)), asked, 12, 9.0) == held
-    assert decode(1.0, {Leaf(("one",), distance=1): 1.0}, 12, 9.0) is None
+            for some in (held, {one: count}):
+                found = single(score(asked, some, 15, 9.0))
+                assert Decoder(asked, 9.0).counts(found, 15) == some
+    alone = {one: 7.5}
+    for length in (50, 5000):
+        for count in (1, 40, 41):
+            found = single(score(alone, {one: count}, length, 5000.0))
+            assert Decoder(alone, 5000.0).counts(found, length) == (
+                {one: count} if count <= 40 else None
+            )
+
+
+def test_scores_of_other_plans_and_texts_are_not_read():
+    """Of long texts there are too many sums to try; words that differ in a letter have no count."""
+    one, two, other = Leaf(("one",)), Leaf(("two",)), Leaf(("one",), distance=1)
+    long = {one: 7.5, two: 3.1}
+    assert Decoder(long, 9.0).counts(single(score(long, {one: 1, two: 1}, 41, 9.0)), 41) is None
+    assert Decoder({other: 1.0}, 9.0).counts(1.0, 12) is None
+    many = {Leaf((str(number),)): 2.0 + number for number in range(4)}
+    held = dict.fromkeys(many, 1)
+    assert Decoder(many, 9.0).counts(single(score(many, held, 12, 9.0)), 12) is None
+
+
+def test_a_score_that_has_two_readings_is_not_read():
+    """Two words that count the same: either of them may be the one that is in the text."""
+    asked = {Leaf(("one",)): 4.0, Leaf(("two",)): 4.0}
+    found = single(score(asked, {Leaf(("two",)): 2}, 12, 9.0))
+    assert Decoder(asked, 9.0).counts(found, 12) is None
 
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdef"), max_size=12), min_size=1, max_size=12)
@@ -70,5 +96,6 @@ def test_frequencies_read_from_scores_are_those_that_tantivy_explains(texts, wor
     lengths = corpus._values("length", addresses)
     average = index.state.stored_average
     assert average is not None
+    decoder = Decoder(weights, average)
     for (found, _), length, held in zip(hits, lengths, explained, strict=True):
-        assert decode(found, weights, length, average) in (None, held)
+        assert decoder.counts(found, length) in (None, held)

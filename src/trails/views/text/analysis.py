@@ -278,6 +278,11 @@ def has_long_run(text: str) -> bool:
     return len(text) > LONGEST and max(map(len, text.split()), default=0) > LONGEST
 
 
+def ascii_words(text: str) -> bytes:
+    """The words of an ASCII text in lower case, each at its place, spaces around and between."""
+    return b" %b " % text.encode().translate(_ASCII)
+
+
 def _word_of(folded: str) -> re.Pattern[str]:
     """What finds the words of a folded text."""
     return _ALPHABETIC_WORD if _alphabetic().fullmatch(folded) else _WORD  # type: ignore[return-value]

@@ -23,7 +23,7 @@ from trails.views.text.grammar import Leaf
 from trails.views.text.index import TextIndex, Texts, count, guard, number_in, order
 from trails.views.text.matching import frequencies
 from trails.views.text.overlay import Replaced, overlay_of
-from trails.views.text.scoring import CLOSE, K1, decode, idf
+from trails.views.text.scoring import CLOSE, K1, Decoder, idf
 from trails.views.text.scoring import score as score_of
 
 FUZZY_SCORE: Final = 1.0
@@ -73,19 +73,28 @@ class Corpus:
         self._overlay = overlay_of(texts, index.analyzer)
         self._state = index.state
         self._searcher = index.state.searcher
-        with guard(index):
+        self._hides: Query | None = None
+        self._hidden = 0
+        self.documents = index.state.documents
+        self.words = index.state.words
+        if texts:
+            self._count_overlay()
+
+    def _count_overlay(self) -> None:
+        """Count the texts of the overlay, and none that they replace."""
+        with guard(self.index):
             replaced = self._replaced()
         self._hides = replaced.query if replaced.documents else None
         self._hidden = replaced.documents
-        self.documents = self._searcher.num_docs - replaced.documents + len(self._overlay.documents)
-        self.words = self._state.words - replaced.words + self._overlay.words
+        self.documents += len(self._overlay.documents) - replaced.documents
+        self.words += self._overlay.words - replaced.words
 
     def _replaced(self) -> Replaced:
         replaced = self._overlay.replaced
         if replaced.searcher is self._searcher:
             return replaced
         found = Replaced()
-        if self._overlay.handles and self._searcher.num_docs:
+        if self._state.documents:
             found.query = self._handles(self._overlay.handles)
             found.documents = count(self._searcher, found.query)
             if found.documents:
@@ -109,8 +118,9 @@ class Corpus:
         found = self._state.frequency(term)
         if found and self._hides is not None:
             found -= self._replaced_frequency(term)
-        added = self._overlay.documents
-        return found + sum(term in document.vocabulary for _, _, document in added)
+        for _, _, document in self._overlay.documents:
+            found += term in document.vocabulary
+        return found
 
     def _replaced_frequency(self, term: str) -> int:
         replaced = self._replaced()
@@ -141,9 +151,9 @@ class Corpus:
         """The ``k`` best texts that a plan finds; of the records in ``among`` if it is given."""
         with guard(self.index):
             found = self._indexed(plan, k, among, without)
-        if added := self._scan(plan, among, without):
-            found = sorted(found + added, key=rank_key)
-        return found[:k]
+        if self._overlay.documents and (added := self._scan(plan, among, without)):
+            found = sorted(found + added, key=rank_key)[:k]
+        return found
 
     def _indexed(
         self, plan: Plan, k: int, among: frozenset[str] | None, without: frozenset[str]
@@ -166,7 +176,7 @@ class Corpus:
 
         expected = k + _MARGIN + min(self._hidden + len(without), _SMALL)
         if among is not None:
-            expected = int(4 * expected * self._searcher.num_docs / max(1, len(among)))
+            expected = int(4 * expected * self._state.documents / max(1, len(among)))
         if among is None or expected < 2 * len(among):
             # Leaving out hits that are not seen is faster, if that leaves enough.
             found = self._best(query, plan.weights, k, expected, seen)
@@ -193,7 +203,7 @@ class Corpus:
         else:
             least *= 1 - self._spread(hits[0], weights)
             tied = len(hits) == limit and hits[-1][0] >= least
-            if tied and self._searcher.num_docs <= LARGE:
+            if tied and self._state.documents <= LARGE:
                 hits = self._searcher.search(query, max(MOST_TIES, limit), count=False).hits
             window = [hit for hit in hits if hit[0] >= least]
         return self._scored(window, weights, k, seen)
@@ -203,7 +213,7 @@ class Corpus:
         if seen is None:
             return hits[k - 1][0] if len(hits) >= k else None
         for score, address in hits:
-            k -= seen(self.index.entry(self._searcher, address).handle)
+            k -= seen(self.index.handle_and_item(self._searcher, address)[0])
             if k == 0:
                 return score
         return None
@@ -235,18 +245,15 @@ class Corpus:
         addresses = [address for _, address in hits]
         lengths = self._values("length", addresses)
         # Texts of one length that tantivy gives the same score have the same frequencies.
-        keys = [(hit[0], length) for hit, length in zip(hits, lengths, strict=True)]
+        keys = list(zip([score for score, _ in hits], lengths, strict=True))
         exact = self._exact(dict(zip(keys, addresses, strict=True)), weights)
-        orders = self._values("order", addresses)
-        ordered = sorted(
-            (-exact[key], order, place)
-            for place, (key, order) in enumerate(zip(keys, orders, strict=True))
-        )
+        orders, places = self._values("order", addresses), range(len(addresses))
+        ordered = sorted(zip([-exact[key] for key in keys], orders, places, strict=True))
         found: list[Candidate] = []
         for score, _, place in ordered:
-            entry = self.index.entry(self._searcher, addresses[place])
-            if seen is None or seen(entry.handle):
-                found.append(Candidate(entry.handle, entry.item, -score))
+            handle, item = self.index.handle_and_item(self._searcher, addresses[place])
+            if seen is None or seen(handle):
+                found.append(Candidate(handle, item, -score))
                 if len(found) == k:
                     break
         return found
@@ -256,17 +263,19 @@ class Corpus:
     ) -> dict[tuple[float, int], float]:
         """The exact scores of texts with these scores and lengths."""
         average, stored = self.average, self._state.stored_average
+        decoder = None if stored is None else Decoder(weights, stored)
         found: dict[tuple[float, int], float] = {}
         asked: list[tuple[float, int]] = []
         for key in given:
-            held = None if stored is None else decode(key[0], weights, key[1], stored)
+            held = None if decoder is None else decoder.counts(*key)
             if held is None:
                 asked.append(key)
             else:
                 found[key] = score_of(weights, held, key[1], average)
-        counted = self._frequencies([given[key] for key in asked], weights)
-        for key, held in zip(asked, counted, strict=True):
-            found[key] = score_of(weights, held, key[1], average)
+        if asked:
+            counted = self._frequencies([given[key] for key in asked], weights)
+            for key, explained in zip(asked, counted, strict=True):
+                found[key] = score_of(weights, explained, key[1], average)
         return found
 
     def _frequencies(
@@ -274,8 +283,6 @@ class Corpus:
     ) -> list[dict[Leaf, float]]:
         """How often each leaf is in these texts, as tantivy explains it."""
         found: list[dict[Leaf, float]] = [{} for _ in addresses]
-        if not addresses:
-            return found
         for leaf in weights:
             if leaf.distance:
                 for place in self._within(leaf, addresses):
@@ -289,7 +296,7 @@ class Corpus:
 
     def _within(self, leaf: Leaf, addresses: list[tantivy.DocAddress]) -> list[int]:
         """Which of these texts have such a word; each explanation would look at all words."""
-        handles = {self.index.entry(self._searcher, address).handle for address in addresses}
+        handles = {self.index.handle_and_item(self._searcher, address)[0] for address in addresses}
         query = [(Occur.Must, self._plain(leaf)), (Occur.Must, self._handles(handles))]
         limit = MOST_TIES + len(addresses)
         hits = self._searcher.search(Query.boolean_query(query), limit, count=False).hits
@@ -310,8 +317,6 @@ class Corpus:
         self, plan: Plan, among: frozenset[str] | None, without: frozenset[str]
     ) -> list[Candidate]:
         """The texts of the overlay that match."""
-        if not self._overlay.documents:
-            return []
         leaves = [*plan.weights, *(leaf for group in plan.required for leaf in group)]
         leaves = list(dict.fromkeys(leaves + plan.excluded))
         loose = any(leaf.distance for leaf in leaves)
@@ -367,7 +372,7 @@ class Corpus:
         return Query.term_set_query(self.index.schema, "handle", list(handles))
 
     def _any_of(self, weights: Mapping[Leaf, float]) -> Query | None:
-        if not self._searcher.num_docs:
+        if not self._state.documents:
             return None
         found = [query for leaf in weights if (query := self._leaf(leaf, weights[leaf]))]
         if len(found) <= 1:

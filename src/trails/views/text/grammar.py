@@ -73,6 +73,13 @@ class Clause(msgspec.Struct, frozen=True, cache_hash=True):
     distance: int = 0
     excluded: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is text without any operator."""
+        return self.field is None and not (
+            self.quoted or self.prefix or self.distance or self.excluded
+        )
+
     def leaves(self, analyzer: Analyzer) -> list[Leaf]:
         """What it asks of a text that has this analyzer; a text has it if it has one of them."""
         if self.prefix:
@@ -103,7 +110,7 @@ class TextQuery(msgspec.Struct, frozen=True, cache_hash=True):
     def natural(self) -> bool:
         """Whether it is words alone, as in a question, without any operator."""
         return not self.excluded and all(
-            len(group) == 1 and group[0] == Clause(group[0].text) for group in self.groups
+            len(group) == 1 and group[0].is_plain for group in self.groups
         )
 
     @property
@@ -155,6 +162,10 @@ def parse(text: str, fields: Collection[str] = ()) -> TextQuery:
 
 def _clauses(text: str, fields: Collection[str]) -> Iterator[Clause | None]:
     """The clauses in their order; None for the word OR."""
+    if text.isascii() and text.replace(" ", "").isalnum():  # there is no other operator in it
+        for word in text.split():
+            yield None if word == "OR" else Clause(word)
+        return
     position = 0
     while found := _CLAUSE.search(text, position):
         position = max(found.end(), found.start() + 1)

@@ -41,6 +41,8 @@ _HEAP: Final = 32_000_000
 _BUILD_HEAP: Final = 256_000_000
 """Memory of the writer: a segment is written when it is used up."""
 _DIGEST: Final = 16
+_HANDLE: Final = _DIGEST + 4
+"""Where digest and handle of an entry end and begin; the number of the item is between them."""
 _FOOTER: Final = struct.Struct("<II")
 _MAGIC: Final = 1337
 _BLOCK: Final = 1 << 20
@@ -115,7 +117,7 @@ class TextIndex:
 
     @property
     def documents(self) -> int:
-        return self.state.searcher.num_docs
+        return self.state.documents
 
     def put(self, texts: Mapping[str, Texts]) -> None:
         """Replace what these handles have; None removes it."""
@@ -158,9 +160,15 @@ class TextIndex:
 
     @staticmethod
     def entry(searcher: tantivy.Searcher, address: tantivy.DocAddress) -> IndexedText:
-        stored = bytes(searcher.doc(address).get_first("entry") or b"")
-        item = int.from_bytes(stored[_DIGEST : _DIGEST + 4], "big")
-        return IndexedText(stored[_DIGEST + 4 :].decode(), item, stored[:_DIGEST])
+        stored = searcher.doc(address).get_first("entry") or b""
+        item = int.from_bytes(stored[_DIGEST:_HANDLE], "big")
+        return IndexedText(stored[_HANDLE:].decode(), item, stored[:_DIGEST])
+
+    @staticmethod
+    def handle_and_item(searcher: tantivy.Searcher, address: tantivy.DocAddress) -> tuple[str, int]:
+        """The handle and the number of the item of a document."""
+        stored = searcher.doc(address).get_first("entry") or b""
+        return stored[_HANDLE:].decode(), int.from_bytes(stored[_DIGEST:_HANDLE], "big")
 
     def close(self) -> None:
         """Forget what was put and not flushed."""
@@ -199,11 +207,14 @@ class IndexState:
         self._counted: dict[str, int] = BoundedCache(_REMEMBERED)
         every = tantivy.Query.all_query()
         sums = searcher.aggregate(every, {"length": {"stats": {"field": "length"}}})
-        self.whole = searcher.num_docs == sums["length"]["count"]
+        self.documents = searcher.num_docs
+        self.whole = self.documents == sums["length"]["count"]
         self.words = int(sums["length"]["sum"] or 0)
         self.stored_documents = self._stored_documents()
         """How many texts the statistics of tantivy count: deleted ones until they are merged."""
-        self.stored_average = self.words / searcher.num_docs if self.exact and self.words else None
+        self.exact = self.stored_documents == self.documents
+        """Whether nothing deleted is counted."""
+        self.stored_average = self.words / self.documents if self.exact and self.words else None
         """Their average length; None where it is not known yet."""
 
     def _stored_documents(self) -> int:
@@ -214,11 +225,6 @@ class IndexState:
         handle = TextIndex.entry(self.searcher, address).handle
         query = tantivy.Query.term_query(self._schema, "handle", handle, "basic")
         return int(number_in(_DOCUMENTS, query.explain(self.searcher, address).to_json()))
-
-    @property
-    def exact(self) -> bool:
-        """Whether nothing deleted is counted."""
-        return self.stored_documents == self.searcher.num_docs
 
     def stored_frequency(self, term: str) -> int:
         """How many texts have a word for tantivy, which counts deleted ones."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
-from trails.views.text.analysis import FIRST_PIECE, Analyzer, Piece, has_long_run
+from trails.views.text.analysis import FIRST_PIECE, Analyzer, Piece, ascii_words, has_long_run
 from trails.views.text.grammar import Leaf, TextQuery
 
 
@@ -40,21 +41,24 @@ class Finder:
     """Looks for a query in the texts of a field. What the query excludes is not looked for."""
 
     def __init__(self, query: TextQuery, analyzer: Analyzer, field: str | None = None) -> None:
-        leaves = query_leaves(query, analyzer, field)
+        self._leaves = leaves = query_leaves(query, analyzer, field)
         self._analyzer = analyzer
-        self._ending = _Ending(leaves)
         self._longest = max((len(leaf.terms) for leaf in leaves), default=1)
-        self._words: list[str] | None = None
-        """What to look for in ASCII, if that is words as they are."""
+        self._words: list[bytes] | None = None
+        """What to look for in ASCII, if that is words as they are: each between spaces."""
         if analyzer.language is None and all(leaf.is_word for leaf in leaves):
-            self._words = [leaf.terms[0] for leaf in leaves]
+            self._words = [f" {leaf.terms[0]} ".encode() for leaf in leaves]
+
+    @cached_property
+    def _ending(self) -> _Ending:
+        return _Ending(self._leaves)
 
     def find(self, text: str, limit: int | None = None) -> list[Match]:
         """The matches in their order; those that overlap are one. The first ``limit`` if given."""
         if len(text) > FIRST_PIECE:
             return list(islice(self.matches(text), limit))
         if self._words is not None and text.isascii() and not has_long_run(text):
-            return sorted(_whole_words(self._words, text.lower()))[:limit]
+            return _whole_words(self._words, ascii_words(text))[:limit]
         return self._short(text)[:limit]
 
     def _short(self, text: str) -> list[Match]:
@@ -95,15 +99,18 @@ class Finder:
         return sorted(span for span in found if span[0] < piece.end)
 
 
-def _whole_words(words: Iterable[str], text: str) -> Iterator[Match]:
-    """Where these words are in a folded text of ASCII; no two of them overlap."""
+def _whole_words(words: Iterable[bytes], text: bytes) -> list[Match]:
+    """Where these words are, each between spaces, in a text with a space before and after it."""
+    found = []
     for word in words:
+        size = len(word) - 2
         start = text.find(word)
         while start >= 0:
-            end = start + len(word)
-            if not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum()):
-                yield Match(start, end)
-            start = text.find(word, end)
+            found.append(Match(start, start + size))
+            # The space behind a word may be the one before the next.
+            start = text.find(word, start + size + 1)
+    found.sort()
+    return found
 
 
 def frequencies(leaves: Sequence[Leaf], words: Sequence[str]) -> Counter[Leaf]:

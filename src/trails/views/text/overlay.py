@@ -27,6 +27,17 @@ class Document(NamedTuple):
     vocabulary: frozenset[str]
 
 
+class Replaced:
+    """What an overlay hides of an index: computed once for each state of the index."""
+
+    def __init__(self) -> None:
+        self.searcher: tantivy.Searcher | None = None
+        self.query: tantivy.Query | None = None
+        self.documents = 0
+        self.words = 0
+        self.frequencies: dict[str, int] = {}
+
+
 class Overlay:
     """The texts that differ from those of an index; () for what is not there. Never changes."""
 
@@ -55,19 +66,11 @@ _OVERLAYS: Final = LRUCache[tuple[int, Analyzer], tuple[Mapping[str, Texts], Ove
 """By the identity of the mapping, which is kept, so that its identity is not used again."""
 
 
+_EMPTY: Final = Overlay({}, Analyzer())
+
+
 def overlay_of(texts: Mapping[str, Texts], analyzer: Analyzer) -> Overlay:
     if not texts:
-        return Overlay(texts, analyzer)
+        return _EMPTY
     key = id(texts), analyzer
     return _OVERLAYS.get(key, lambda: (texts, Overlay(texts, analyzer)))[1]
-
-
-class Replaced:
-    """What an overlay hides of an index: computed once for each state of the index."""
-
-    def __init__(self) -> None:
-        self.searcher: tantivy.Searcher | None = None
-        self.query: tantivy.Query | None = None
-        self.documents = 0
-        self.words = 0
-        self.frequencies: dict[str, int] = {}

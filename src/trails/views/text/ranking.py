@@ -132,7 +132,8 @@ class _Search:
         self.plans = [Plan() for _ in sources]
         common = self._common(query)
         for group in query.groups:
-            self._add_group(tuple(clause for clause in group if clause not in common))
+            kept = tuple(clause for clause in group if clause not in common) if common else group
+            self._add_group(kept)
         for clause in query.excluded:
             for plan, leaves in zip(self.plans, self._leaves(clause), strict=True):
                 plan.excluded += leaves
@@ -151,13 +152,12 @@ class _Search:
 
         In fields without a language they would be rare, so that they would count most.
         """
-        words = [group[0] for group in query.groups if group == (Clause(group[0].text),)]
         analyzers = {source.corpus.analyzer for source in self._sources}
-        common = {
-            word
-            for word in words
-            if any(each.stop_words and not word.leaves(each) for each in analyzers)
-        }
+        analyzers = {each for each in analyzers if each.stop_words}
+        if not analyzers:
+            return set()
+        words = [group[0] for group in query.groups if len(group) == 1 and group[0].is_plain]
+        common = {word for word in words if any(not word.leaves(each) for each in analyzers)}
         return common if len(common) < len(words) else set()
 
     def _add_group(self, group: tuple[Clause, ...]) -> None:
@@ -165,9 +165,11 @@ class _Search:
         for clause in group:
             for place, leaves in enumerate(self._leaves(clause)):
                 alternatives[place] += leaves
-                blended = max((self._frequency(leaf.terms[-1]) for leaf in leaves), default=0)
+                blended = None
+                if clause.prefix:
+                    blended = max((self._frequency(leaf.terms[-1]) for leaf in leaves), default=0)
                 for leaf in leaves:
-                    self.weigh(place, leaf, blended if clause.prefix else None)
+                    self.weigh(place, leaf, blended)
         if required(group) and any(alternatives):
             for plan, leaves in zip(self.plans, alternatives, strict=True):
                 plan.required.append(leaves)
@@ -216,11 +218,11 @@ class _Search:
             weight = FUZZY_SCORE
         else:
             counts = [self._frequency(term) for term in leaf.terms]
-            if not all(counts):
+            if 0 in counts:
                 return
             if blended is not None:
                 counts[-1] = blended
-            weight = (K1 + 1) * sum(idf(count, self._documents) for count in counts)
+            weight = (K1 + 1) * sum([idf(count, self._documents) for count in counts])
         if leaf.bonus:
             times *= self._bonus
         weights[leaf] = weights.get(leaf, 0.0) + weight * times * self._sources[place].weight
@@ -234,10 +236,7 @@ class _Search:
             plans, among = self._across_fields(among)
         wanted = k if len(plans) == 1 else k + 10
         while True:
-            found, unseen = self._round(plans, wanted, among)
-            ranked = [_ranked(handle, held) for handle, held in found.items()]
-            if len(plans) > 1:  # the texts of one source are in order
-                ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
+            ranked, unseen = self._round(plans, wanted, among)
             # What was not seen yet can't be better than what is last here.
             if unseen == 0 or (len(ranked) >= k and ranked[k - 1].score >= unseen):
                 break
@@ -248,8 +247,12 @@ class _Search:
 
     def _round(
         self, plans: list[Plan], wanted: int, among: frozenset[str] | None
-    ) -> tuple[dict[str, dict[int, Candidate]], float]:
-        """The best texts of each source, by record, and what any other record has at most."""
+    ) -> tuple[list[Ranked], float]:
+        """The records of the best texts of each source, and what any other has at most."""
+        if len(plans) == 1:
+            candidates = self._candidates(plans, 0, wanted, among)
+            unseen = candidates[-1].score if len(candidates) == wanted else 0.0
+            return _ranked_alone(candidates), unseen
         found: dict[str, dict[int, Candidate]] = {}
         rest: dict[str, float] = {}
         kinds: dict[str, str] = {}
@@ -258,22 +261,22 @@ class _Search:
             if len(candidates) == wanted:
                 rest[source.kind] = rest.get(source.kind, 0.0) + candidates[-1].score
             _collect(found, place, candidates)
-            if len(plans) > 1:
-                kinds.update((each.handle, source.kind) for each in candidates)
-        if len(plans) > 1:
-            for place, source in enumerate(self._sources):
-                missing = frozenset(
-                    handle
-                    for handle, held in found.items()
-                    if place not in held and kinds[handle] == source.kind
-                )
-                if missing:
-                    # Every item of a list is a text.
-                    more = self._candidates(plans, place, 4 * len(missing), missing)
-                    _collect(found, place, more)
-            for handle in self._violating(frozenset(found)):
-                del found[handle]
-        return found, max(rest.values(), default=0.0)
+            kinds.update((each.handle, source.kind) for each in candidates)
+        for place, source in enumerate(self._sources):
+            missing = frozenset(
+                handle
+                for handle, held in found.items()
+                if place not in held and kinds[handle] == source.kind
+            )
+            if missing:
+                # Every item of a list is a text.
+                more = self._candidates(plans, place, 4 * len(missing), missing)
+                _collect(found, place, more)
+        for handle in self._violating(frozenset(found)):
+            del found[handle]
+        ranked = [_ranked(handle, held) for handle, held in found.items()]
+        ranked.sort(key=lambda each: (-each.score, order(each.handle, 0), each.handle))
+        return ranked, max(rest.values(), default=0.0)
 
     def _candidates(
         self, plans: list[Plan], place: int, wanted: int, among: frozenset[str] | None
@@ -378,8 +381,16 @@ def _collect(
         found.setdefault(candidate.handle, {}).setdefault(place, candidate)
 
 
+def _ranked_alone(candidates: Iterable[Candidate]) -> list[Ranked]:
+    """The records of texts of the only source, which are in order."""
+    found: dict[str, Ranked] = {}
+    for handle, item, score in candidates:
+        if handle not in found:
+            found[handle] = Ranked(handle, score, (Found(0, item, score),))
+    return list(found.values())
+
+
 def _ranked(handle: str, held: Mapping[int, Candidate]) -> Ranked:
     texts = [Found(place, candidate.item, candidate.score) for place, candidate in held.items()]
-    if len(texts) > 1:
-        texts.sort(key=lambda each: (-each.score, each.source))
+    texts.sort(key=lambda each: (-each.score, each.source))
     return Ranked(handle, sum(each.score for each in texts), tuple(texts))

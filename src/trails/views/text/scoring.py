@@ -8,8 +8,10 @@ and the length of a text tell how often each leaf is in it, which saves asking t
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from trails.views.text.grammar import Leaf
@@ -19,8 +21,11 @@ B: Final = 0.75
 """As tantivy has them, so that its candidates are those that win here."""
 CLOSE: Final = 1e-5
 """Scores of tantivy, in single precision, that may be equal; relative to the score."""
-_MOST_DECODED: Final = 2
+_MOST_DECODED: Final = 3
 """With more leaves there are too many sums to try; then tantivy is faster."""
+_HIGHEST: Final = 40
+"""How often a leaf is in a text, at most, for that to be read from the score. Up to this count, a
+leaf alone adds enough to the score each time that no higher one can be meant."""
 
 
 def _lengths() -> list[int]:
@@ -50,39 +55,72 @@ def score(
 ) -> float:
     """What a text of this length is worth that has these leaves so often."""
     half = saturation(length, average)
-    return sum(
-        weights[leaf] if leaf.distance else weights[leaf] * count / (count + half)
-        for leaf, count in held.items()
-    )
+    total = 0.0
+    for leaf, count in held.items():
+        total += weights[leaf] if leaf.distance else weights[leaf] * count / (count + half)
+    return total
 
 
-def decode(
-    found: float, weights: Mapping[Leaf, float], length: int, average: float
-) -> dict[Leaf, float] | None:
-    """How often each leaf is in a text of which tantivy gave the score; None if that is not sure.
+class Decoder:
+    """Reads from the scores of tantivy how often each leaf of a plan is in a text."""
 
-    ``average`` is the length that tantivy takes for the usual one.
+    def __init__(self, weights: Mapping[Leaf, float], average: float) -> None:
+        """``average`` is the length that tantivy takes for the usual one."""
+        self._average = average
+        heaviest = sorted(weights, key=weights.__getitem__, reverse=True)
+        self._weights = [weights[leaf] for leaf in heaviest]
+        self._unused = _MOST_DECODED - len(weights)
+        self._places = [(leaf, self._unused + heaviest.index(leaf)) for leaf in weights]
+        decoded = self._unused >= 0 and not any(leaf.distance for leaf in weights)
+        self._longest = -1 if not decoded else _HIGHEST if len(weights) > 1 else sys.maxsize
+        self._tables: dict[int, list[list[float]]] = {}
+
+    def counts(self, found: float, length: int) -> dict[Leaf, float] | None:
+        """How often each leaf is in a text of this score and length; None if that is not sure."""
+        if length > self._longest:
+            return None
+        tables = self._tables.get(length)
+        if tables is None:
+            shares = _shares(length, self._average)
+            tables = [[weight * share for share in shares] for weight in self._weights]
+            tables = self._tables[length] = [[0.0]] * self._unused + tables
+        solution = _only_sum(tables, found * (1 - CLOSE), found * (1 + CLOSE))
+        if solution is None:
+            return None
+        return {leaf: solution[place] for leaf, place in self._places if solution[place]}
+
+
+@lru_cache(maxsize=1024)
+def _shares(length: int, average: float) -> list[float]:
+    """Of the weight of a leaf, the share that it has in a text of this length, for each count."""
+    half = saturation(length, average)
+    return [count / (count + half) for count in range(min(length, _HIGHEST) + 1)]
+
+
+def _only_sum(tables: list[list[float]], low: float, high: float) -> tuple[int, int, int] | None:
+    """Where the numbers are, one of each table, whose sum is between two others.
+
+    None if there are none, or more than one choice. The numbers of a table grow.
     """
-    if len(weights) > _MOST_DECODED or any(leaf.distance for leaf in weights):
-        return None
-    *others, weight = weights.values()
-    half, close = saturation(length, average), found * CLOSE
-    solution: tuple[int, ...] | None = None
-    for count in range(length + 1 if others else 1):
-        rest = found - others[0] * count / (count + half) if others else found
-        low, high = rest - close, rest + close
-        if high < 0:
+    first, second, third = tables
+    most = third[-1]
+    most_of_two = second[-1] + most
+    solution = None
+    for one, begun in enumerate(first):
+        if begun > high:
             break
-        # The counts of the last leaf that make up for the rest.
-        least, most = 0, length
-        if low > 0:
-            least = math.ceil(half * low / (weight - low)) if low < weight else length + 1
-        if high < weight:
-            most = min(length, math.floor(half * high / (weight - high)))
-        for last in range(least, most + 1):
-            if solution is not None:
-                return None
-            solution = (count, last) if others else (last,)
-    if solution is None:
-        return None
-    return {leaf: held for leaf, held in zip(weights, solution, strict=True) if held}
+        if begun + most_of_two < low:
+            continue
+        for two, added in enumerate(second):
+            so_far = begun + added
+            if so_far > high:
+                break
+            rest = low - so_far
+            if rest > most:
+                continue
+            last = bisect_left(third, rest)
+            if third[last] <= high - so_far:
+                if solution is not None or bisect_right(third, high - so_far) > last + 1:
+                    return None
+                solution = one, two, last
+    return solution
