@@ -1,4 +1,4 @@
-"""What is stored: parts on stock, eight fields each, made up from their number.
+"""What is stored: parts on stock, made up from their number, and their makers.
 
 The values come from cheap arithmetic, so that making them is a small share of
 what is measured.
@@ -11,15 +11,31 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
 
-from trails import Node, node_type, predicate
+from trails import Node, Ref, node_type, predicate
 
 LOTS: Final = 10_000
 SITES: Final = 100
 DAYS: Final = 10_000
 SCORES: Final = 1_000_000
+GRADES: Final = 5
+MAKERS: Final = 10_000
+CITIES: Final = 100
+REGIONS: Final = 5
 WORDS: Final = ("bearing", "flange", "gasket", "housing", "piston", "rotor", "shaft", "valve")
 FIRST_DAY: Final = date(2000, 1, 1)
-COLUMNS: Final = ("code", "title", "lot", "site", "state", "score", "weight", "made")
+COLUMNS: Final = (
+    "code",
+    "title",
+    "lot",
+    "site",
+    "state",
+    "score",
+    "weight",
+    "made",
+    "grade",
+    "maker",
+)
+MAKER_COLUMNS: Final = ("code", "city", "region")
 
 
 @node_type
@@ -36,9 +52,18 @@ class Part(Node):
     made: date = predicate()
 
 
+@node_type
+class Maker(Node):
+    """Who makes items: every city and every region has as many."""
+
+    code: str = predicate(key=True)
+    city: str = predicate()
+    region: str = predicate()
+
+
 @node_type(index=[("lot", "made"), ("site", "score"), ("state", "title")])
 class Item(Node):
-    """A part that is listed, sorted and paged, with three declared indexes."""
+    """A part that is listed, sorted and paged, with its maker and three declared indexes."""
 
     code: str = predicate(key=True)
     title: str = predicate()
@@ -48,6 +73,8 @@ class Item(Node):
     score: int = predicate()
     weight: float = predicate()
     made: date = predicate()
+    grade: str = predicate()
+    maker: Ref[Maker] = predicate()
 
 
 def values(number: int) -> dict[str, object]:
@@ -68,15 +95,41 @@ def values(number: int) -> dict[str, object]:
     }
 
 
+def item_values(number: int) -> dict[str, object]:
+    """The field values of one item."""
+    mixed = number * 0xD6E8FEB86659FD93 & 0xFFFF_FFFF_FFFF_FFFF
+    return {
+        **values(number),
+        "grade": f"G-{(mixed >> 40) % GRADES}",
+        "maker": f"M-{(mixed >> 20) % MAKERS:05}",
+    }
+
+
+def maker_values(number: int) -> dict[str, object]:
+    """The field values of one maker."""
+    return {
+        "code": f"M-{number:05}",
+        "city": f"C-{number * 7_919 % CITIES:02}",
+        "region": f"R-{number // CITIES % REGIONS}",
+    }
+
+
 def nodes(kind: type[Node], count: int, start: int = 0) -> Iterator[Node]:
     """New instances, one by one."""
-    return (kind(**values(number)) for number in range(start, start + count))
+    made = item_values if kind is Item else values
+    return (kind(**made(number)) for number in range(start, start + count))
+
+
+def makers() -> Iterator[Node]:
+    """All makers."""
+    return (Maker(**maker_values(number)) for number in range(MAKERS))
 
 
 def columns(given: Mapping[str, object]) -> tuple[object, ...]:
-    """A part as a row of an ordinary table."""
+    """An item as a row of an ordinary table, which has its maker by number."""
     row = dict(given)
     row["made"] = str(row["made"])
+    row["maker"] = int(str(row["maker"]).removeprefix("M-"))
     return tuple(row[name] for name in COLUMNS)
 
 
@@ -86,5 +139,5 @@ def make_project(folder: Path) -> Path:
     (folder / "trails.toml").write_text(
         '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
     )
-    (folder / "app.py").write_text("from bench.parts import Item, Part\n", encoding="utf-8")
+    (folder / "app.py").write_text("from bench.parts import Item, Maker, Part\n", encoding="utf-8")
     return folder

@@ -1,15 +1,16 @@
 """Conditions, compiled: each is a test on a node's values, and often a range of keys.
 
-The test alone decides; the key ranges only say where to look. Types that a ``SchemaFilter`` takes
-out are conditions in SQL: a slot lists a type with everything that extends it, and hidden rows are
-left out where they are found, so that pages are full and counts are right.
+The test decides. The ranges say which keys matching nodes have, and the document tests what is to
+be found in their documents; ``filters`` makes SQL of both.
 """
 
 from __future__ import annotations
 
 import operator
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import MAXYEAR, MINYEAR, datetime
 from typing import Final
 
 import msgspec
@@ -22,7 +23,6 @@ from trails.model.nodes import Condition, Group
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor, ValueType
 from trails.model.visibility import SchemaFilter
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import LayerSql
 from trails.views.nodes.rows import (
     LONG,
     MISSING,
@@ -55,6 +55,17 @@ class Ranges(msgspec.Struct, frozen=True):
     """Whether one node can have several keys here."""
 
 
+class DocumentTest(msgspec.Struct, frozen=True):
+    """A test, in SQL, of one field as documents have it."""
+
+    field: str
+    sql: str = ""
+    """With ``{}`` in place of the field's JSON; empty for a hop, which looks up what it names."""
+    values: tuple[object, ...] = ()
+    exact: bool = False
+    """Whether it holds for exactly what the test accepts; if not, it also holds for some more."""
+
+
 class CompiledCondition(msgspec.Struct, frozen=True):
     """A condition or group, ready to run."""
 
@@ -62,6 +73,7 @@ class CompiledCondition(msgspec.Struct, frozen=True):
     ranges: Ranges | None = None
     op: str = ""
     parts: tuple[CompiledCondition, ...] = ()
+    document: DocumentTest | None = None
 
 
 class Compiler:
@@ -120,11 +132,14 @@ class Compiler:
         if compiled is None:
             raise QueryError(f"{condition.lookup!r} is not a lookup; use {', '.join(LOOKUPS)}")
         found = compiled(self, descriptor, field, condition.value)
-        if found.ranges is None or name not in self._partly_hidden.get(descriptor.name, ()):
+        if not self._is_partly_hidden(descriptor, field):
             return found
         if condition.lookup == "isnull":
             return CompiledCondition(found.test)
-        return CompiledCondition(found.test, msgspec.structs.replace(found.ranges, exact=False))
+        return _inexact(found)
+
+    def _is_partly_hidden(self, descriptor: TypeDescriptor, field: PredicateDescriptor) -> bool:
+        return field.name in self._partly_hidden.get(descriptor.name, ())
 
     def _hop(
         self, descriptor: TypeDescriptor, field: PredicateDescriptor, condition: Condition
@@ -148,9 +163,16 @@ class Compiler:
                 for handle in handles
             )
 
-        return CompiledCondition(
-            test, op="hop", parts=(inner,), ranges=_hop_ranges(descriptor, field)
+        exact = inner.ranges is not None and inner.ranges.exact
+        found = CompiledCondition(
+            test,
+            # Its keys depend on which targets match.
+            _ranges(descriptor, field, (), exact=exact),
+            "hop",
+            (inner,),
+            DocumentTest(field.name, exact=True),
         )
+        return _inexact(found) if self._is_partly_hidden(descriptor, field) else found
 
     def value(self, field: PredicateDescriptor, value: object) -> object:
         """A condition's value in the field's type."""
@@ -169,10 +191,14 @@ class Compiler:
             ) from None
 
 
-def _hop_ranges(descriptor: TypeDescriptor, field: PredicateDescriptor) -> Ranges:
-    """A hop's own slot; its spans depend on which targets match."""
-    slot = slot_name(descriptor.name, (field.name,))
-    return Ranges(slot, field.name, (), exact=False, point=False, many=field.many)
+def _inexact(found: CompiledCondition) -> CompiledCondition:
+    """The same condition on a field of which more is stored than is visible."""
+    ranges, document = found.ranges, found.document
+    return msgspec.structs.replace(
+        found,
+        ranges=None if ranges is None else msgspec.structs.replace(ranges, exact=False),
+        document=None if document is None else msgspec.structs.replace(document, exact=False),
+    )
 
 
 def _unknown_field(descriptor: TypeDescriptor, name: str) -> QueryError:
@@ -248,12 +274,16 @@ def _isnull(
     if not isinstance(value, bool):
         raise QueryError(f"{f.name}__isnull needs True or False, not {shorten(value)}")
     name = f.name
+    document = DocumentTest(name, "{} IS NULL" if value else "{} IS NOT NULL", exact=True)
     if encoder(f) is None:
-        return CompiledCondition(lambda values: (values.get(name) is None) is value)
+        return CompiledCondition(
+            lambda values: (values.get(name) is None) is value, document=document
+        )
     spans = [_span(MISSING)] if value else [(PRESENT, MISSING)]
     return CompiledCondition(
         lambda values: (not values.get(name) and values.get(name) in (None, ())) is value,
         _ranges(d, f, spans, point=value),
+        document=document,
     )
 
 
@@ -267,17 +297,58 @@ def _comparison(lookup: str) -> Lookup:
         holds = _COMPARE[lookup]
         key = _encode(f, lookup)(limit)
         if lookup in {"gt", "gte"}:
-            low = key + b"\x00" if lookup == "gt" and not is_long(key) else key[:64]
+            low = key + b"\x00" if lookup == "gt" and not is_long(key) else key[:LONG]
             span = (low, MISSING)
         else:
-            after = after_prefix(key[:64]) if is_long(key) else key + b"\x00"
+            after = after_prefix(key[:LONG]) if is_long(key) else key + b"\x00"
             span = (PRESENT, key if lookup == "lt" and not is_long(key) else after)
-        exact = f.type.scalar.row is not None and not f.type.scalar.row.text
         return CompiledCondition(
-            _any_value(f, lambda each: holds(each, limit)), _ranges(d, f, [span], exact=exact)
+            _any_value(f, lambda each: holds(each, limit)),
+            # Where the limit was cut, so were keys on either side of it.
+            _ranges(d, f, [span], exact=not is_long(key)),
+            document=_compared(f, lookup, limit),
         )
 
     return compile_comparison
+
+
+_SIGNS: Final = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_NEAR: Final = 1e-9
+"""SQLite reads a fraction with a smaller relative error than this."""
+_SECONDS: Final = len("2000-01-01T00:00:00")
+
+
+def _compared(f: PredicateDescriptor, lookup: str, limit: object) -> DocumentTest | None:
+    """The comparison in SQL, where JSON in SQLite has an order that can stand for the field's."""
+    if f.many or f.tagged:
+        return None
+    below = lookup in {"lt", "lte"}
+    loose = "{} <= ?" if below else "{} >= ?"
+    match f.type.scalar.kind:
+        case "Int":
+            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (limit,), exact=True)
+        case "Date":
+            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (str(limit),), exact=True)
+        case "Float" if isinstance(limit, float):
+            near = abs(limit) * _NEAR + sys.float_info.min
+            return DocumentTest(f.name, loose, (limit + near if below else limit - near,))
+        case "DateTime" if isinstance(limit, datetime):
+            if limit.year in {MINYEAR, MAXYEAR}:  # where values may be in another zone than UTC
+                return None
+            text = limit.isoformat()[:_SECONDS]
+            return DocumentTest(f.name, loose, (f"{text}~" if below else text,))
+        case "String" if isinstance(limit, str) and _is_plain(limit):
+            return DocumentTest(f.name, loose, (limit,))
+        case _:
+            return None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether SQLite compares a text as we do; it ends one of JSON at a NUL."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 _COMPARE: Final[Mapping[str, Callable[..., bool]]] = {
@@ -302,11 +373,15 @@ def _startswith(
 ) -> CompiledCondition:
     del c
     text = _text(f, "startswith", value)
-    prefix = PRESENT + text.encode("utf-8", "surrogatepass")
-    prefix = prefix[:64]
+    whole = PRESENT + text.encode("utf-8", "surrogatepass")
+    prefix = whole[:LONG]
+    document = None
+    if f.type.scalar.kind == "String" and not f.many and _is_plain(text):
+        document = DocumentTest(f.name, "substr({}, 1, ?) = ?", (len(text), text))
     return CompiledCondition(
         _any_value(f, lambda each: str(each).startswith(text)),
-        _ranges(d, f, [(prefix, after_prefix(prefix))], exact=False),
+        _ranges(d, f, [(prefix, after_prefix(prefix))], exact=prefix == whole),
+        document=document,
     )
 
 
@@ -329,58 +404,6 @@ LOOKUPS: Final[Mapping[str, Lookup]] = {
     "startswith": _startswith,
     "icontains": _icontains,
 }
-
-
-Check = Callable[[LayerSql], str]
-
-
-class HiddenRows(msgspec.Struct, frozen=True):
-    """Conditions on a node ``k``, and their values; empty where everything is seen."""
-
-    checks: tuple[Check, ...] = ()
-    values: tuple[object, ...] = ()
-    edges: bool = False
-    """Whether single edges are hidden, and not whole types alone."""
-
-    def __bool__(self) -> bool:
-        """Whether anything is left out."""
-        return bool(self.checks)
-
-    @classmethod
-    def of(
-        cls, index: NodeIndex, schema_filter: SchemaFilter, descriptor: TypeDescriptor
-    ) -> HiddenRows:
-        """What is left out of the lists of a type."""
-        checks: list[Check] = []
-        values: list[object] = []
-        family = index.schema.family(descriptor.name)
-        for low, high in index.file.ranges(schema_filter.hidden.intersection(family)):
-            checks.append(_outside)
-            values += (low, high)
-        partial = sorted(schema_filter.partial_edges.intersection(family))
-        for name in partial:
-            for end in ("source", "target"):
-                target = index.schema.by_name[name].by_name[end].target or ""
-                sid = index.file.slot_number(slot_name(name, (end,)))
-                for hidden in sorted(
-                    schema_filter.hidden.intersection(index.schema.family(target))
-                ):
-                    start = (PRESENT + f"{hidden}/".encode())[:LONG]
-                    checks.append(_not_among)
-                    values += (sid, start, after_prefix(start))
-        return cls(tuple(checks), tuple(values), edges=bool(partial))
-
-
-NOTHING: Final = HiddenRows()
-
-
-def _outside(sql: LayerSql) -> str:
-    del sql
-    return "NOT (k.nid >= ? AND k.nid < ?)"
-
-
-def _not_among(sql: LayerSql) -> str:
-    return f"NOT {sql.among()}"
 
 
 def first_handles(

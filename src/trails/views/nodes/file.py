@@ -27,7 +27,7 @@ from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
 from trails.views.nodes.layers import FOREVER, ROOT, Layers
 from trails.views.nodes.long_texts import LongTexts
-from trails.views.nodes.rows import DRAFT_TABLES, TABLES, all_slots
+from trails.views.nodes.rows import DRAFT_TABLES, TABLES, all_slots, handle_key
 
 INDEX_FORMAT: Final = 5
 _READABLE: Final = {4, INDEX_FORMAT}
@@ -53,6 +53,8 @@ _FEW: Final = 2
 _USUAL_CACHE: Final = "PRAGMA cache_size = -8192"
 _LARGE_CACHE: Final = "PRAGMA cache_size = -65536"
 _READERS_CACHE: Final = "PRAGMA cache_size = -2048"
+_READERS_MAP: Final = f"PRAGMA mmap_size = {1 << 40}"
+"""Readers use the system's pages as they are: each write makes caches of their own worthless."""
 _MANY: Final = 100_000
 """Keys of one write from which it is large."""
 _MOST_WAITING: Final = 1_000_000
@@ -149,6 +151,7 @@ class NodeFile:
 
     def _checked(self, db: sqlite3.Connection) -> sqlite3.Connection:
         """Look at the format and read what is kept in memory."""
+        _with_functions(db)
         try:
             with storage_errors("open the node index"):
                 row = db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
@@ -282,7 +285,8 @@ class NodeFile:
             connection = connect(self._path, synchronous="NORMAL")
             connection.execute("PRAGMA query_only = ON")
         connection.execute(_READERS_CACHE)
-        return connection
+        connection.execute(_READERS_MAP)
+        return _with_functions(connection)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -308,6 +312,7 @@ class NodeFile:
             else:
                 connection = connect(self._path, synchronous="NORMAL")
             try:
+                _with_functions(connection)
                 connection.execute("BEGIN")
                 connection.execute("SELECT 1 FROM layers").fetchone()
                 yield connection
@@ -622,7 +627,7 @@ class DraftFile(NodeFile):
         super().__init__(path, schema_of)
 
     def _open(self) -> sqlite3.Connection:
-        db = connect(self._path, synchronous="NORMAL")
+        db = _with_functions(connect(self._path, synchronous="NORMAL"))
         try:
             with storage_errors("open the node index"):
                 if self._path is None:
@@ -698,6 +703,12 @@ class _DraftState(NamedTuple):
     own: dict[int, tuple[Position, str, dict[int, int]]]
     types: dict[str, list[int]]
     slots: dict[str, int]
+
+
+def _with_functions(db: sqlite3.Connection) -> sqlite3.Connection:
+    """The connection, with the functions that our SQL calls."""
+    db.create_function("reference_key", 1, handle_key, deterministic=True)
+    return db
 
 
 def _is_damage(error: StorageError) -> bool:

@@ -12,6 +12,7 @@ not hidden by a nearer layer. ``main`` has one without conditions, and its SQL i
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Self
@@ -270,6 +271,10 @@ class LayerSql(msgspec.Struct, frozen=True):
         seen = f"{self.of_node} AND " if self.of_node else ""
         return f"{self.nodes} n WHERE {fixed.replace('k.', 'n.')}{seen}"
 
+    def counted(self) -> str:
+        """As ``noded``, of nodes ``k``."""
+        return re.sub(r"\bn\b", "k", self.noded())
+
     def handled(self) -> str:
         """As ``noded``, to be followed by a condition on the handle.
 
@@ -280,19 +285,18 @@ class LayerSql(msgspec.Struct, frozen=True):
             return self.noded()
         return self.noded().replace(" n WHERE", " n INDEXED BY rows_handle WHERE", 1)
 
-    def probe(self) -> str:
-        """Whether node ``k`` has one more key: takes a slot and a key."""
+    def probe(self, keys: str) -> str:
+        """Whether node ``k`` has one of a few more keys, which are a condition on ``p``."""
         return (
-            f"EXISTS (SELECT 1 FROM {self.keys} p WHERE {self._of_probe()}p.sid = ? "  # noqa: S608
-            f"AND p.key = ? AND p.nid = k.nid{self._same_version()})"
+            f"EXISTS (SELECT 1 FROM {self.keys} p WHERE {self._of_probe()}{keys} "  # noqa: S608
+            f"AND p.nid = k.nid{self._same_version()})"
         )
 
-    def among(self) -> str:
-        """Whether node ``k`` has a key in a range: takes a slot, from, to."""
+    def among(self, keys: str) -> str:
+        """As ``probe``, of any number of keys: all their nodes are collected first."""
         return (
             f"(k.nid{', k.seq' if self.fixed else ''}) IN (SELECT p.nid"  # noqa: S608
-            f"{', p.seq' if self.fixed else ''} FROM {self.keys} p WHERE {self._of_probe()}"
-            "p.sid = ? AND p.key >= ? AND p.key < ?)"
+            f"{', p.seq' if self.fixed else ''} FROM {self.keys} p WHERE {self._of_probe()}{keys})"
         )
 
     def _of_probe(self) -> str:

@@ -4,13 +4,18 @@ Two ways to a page. *Walk*: go along one slot in the wanted order and check each
 node; cheap when matches are common. *Gather*: collect the nodes that the most
 selective conditions allow, then test and sort them; cheap when matches are
 rare. A few candidates are gathered at once; else a short walk shows whether
-matches are common; only then the number of candidates decides.
+matches are common; only then the number of candidates decides. Of some thousands, those
+that come first in the order are found by a walk that looks for their numbers alone.
+
+Conditions are checked in SQL (``filters``). What SQL can't say exactly is tested in Python, on the
+nodes that passed: ``icontains``, comparisons with texts that are longer than keys, of
+numbers that are not Int, and of fields that are partly hidden.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from heapq import nsmallest
@@ -26,19 +31,20 @@ from trails.model.fairness import paced
 from trails.model.nodes import NodeState, Order, PageEnd, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.visibility import SchemaFilter
-from trails.views.nodes.conditions import (
-    NOTHING,
-    CompiledCondition,
-    Compiler,
-    HiddenRows,
-    Ranges,
-    Test,
-    Values,
-)
+from trails.views.nodes.conditions import CompiledCondition, Compiler, Ranges, Test, Values
 from trails.views.nodes.file import marks
+from trails.views.nodes.filters import (
+    NOTHING,
+    Check,
+    ConditionSql,
+    HiddenRows,
+    Sql,
+    one_of,
+    values_of,
+)
 from trails.views.nodes.index import NodeIndex
-from trails.views.nodes.layers import LayerSql
-from trails.views.nodes.rows import MISSING, encoder, escape, handle_key, slot_name
+from trails.views.nodes.long_texts import MARK
+from trails.views.nodes.rows import MISSING, encoder, escape, slot_name
 from trails.views.nodes.scans import (
     Keys,
     Ranker,
@@ -51,9 +57,14 @@ _END: Final = b"\xff" * 9
 _START: Final = b""
 _MOST: Final = 2**48
 """More nodes than there can be of a type."""
-_MAX_PROBES: Final = 16
 _FEW: Final = 256
 """So few candidates are cheaper to fetch than to meet on a walk, however common they are."""
+_STEPS: Final = 16
+"""Keys for each wanted node on a walk that shows whether matches are common."""
+_SLOW_STEPS: Final = 6
+"""The same where each node is tested in Python."""
+_FETCH: Final = 16
+"""How many keys a walk passes in the time in which one node is fetched and tested."""
 
 
 _Row = tuple[int, str, bytes]
@@ -69,11 +80,19 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class _Filters(msgspec.Struct, frozen=True):
-    """What a walk checks: on keys, in SQL, and on the values of the nodes that are left."""
+    """What a walk checks: in SQL, and on the values of the nodes that are left."""
 
-    checks: tuple[Callable[[LayerSql], str], ...] = ()
-    values: tuple[object, ...] = ()
+    checks: tuple[Check, ...] = ()
     test: Test | None = None
+    test_of_long: Test | None = None
+    """The test of nodes with long texts, whose documents SQL can't read."""
+    in_sql: bool = True
+    """Whether SQL checks every condition, if not exactly."""
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        """The values for the checks of one layer."""
+        return values_of(self.checks)
 
 
 def first_of(
@@ -121,6 +140,7 @@ class Selector:
         self._read: _Read = paced(read)
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
+        self._sql = ConditionSql(index)
 
     @property
     def index(self) -> NodeIndex:
@@ -224,26 +244,89 @@ class Selector:
     def count(self, selection: Selection) -> int:
         """How many nodes match."""
         descriptor = self._descriptor(selection)
-        family = self._schema.family(descriptor.name)
         tree = self._compiler.compile(selection.type, selection.where)
         hidden_rows = self._hidden_rows(descriptor)
         if tree is None and not hidden_rows.edges:
-            return self._index.live(self._db, family)
-        if not hidden_rows and tree is not None and tree.ranges is not None and tree.ranges.exact:
-            return self._count_ranges(tree.ranges)
-        return sum(1 for _ in self._pick(descriptor, tree, (), None, None))
+            return self._index.live(self._db, self._schema.family(descriptor.name))
+        conjuncts = _conjuncts(tree)
+        first = self._smallest(conjuncts)
+        checks = [self._sql.exact(each) for each in conjuncts if each is not first]
+        known = [check for check in checks if check is not None]
+        if len(known) == len(checks) and (first is None or _is_exact(first)):
+            return self._count(descriptor, first, (*hidden_rows.checks, *known))
+        return sum(1 for _ in self._unordered(descriptor, conjuncts, hidden_rows))
 
-    def _count_ranges(self, ranges: Ranges) -> int:
-        sid = self._index.file.slot_number(ranges.slot)
-        what = "DISTINCT k.nid" if ranges.many and not ranges.point else "*"
-        if ranges.many and len(ranges.spans) > 1:
-            return len(self._gather_ranges(ranges, _MOST) or ())
-        total = 0
+    def _count(
+        self, descriptor: TypeDescriptor, first: CompiledCondition | None, checks: Sequence[Check]
+    ) -> int:
+        """The nodes that have the keys of one condition, or all of a type, and pass checks."""
+        keys = None if first is None else self._sql.keys(first)
+        ranges = None if first is None or keys is None else first.ranges
+        several = ranges is not None and ranges.many and not ranges.point
+        what = "count(DISTINCT k.nid)" if several else "count(*)"
+        starts = [keys] if keys is not None else self._node_ranges(descriptor)
+        values, total = values_of(checks), 0
         for sql in self._layer_sql:
-            query = f"SELECT count({what}) FROM {sql.keyed()}{_SPAN}"  # noqa: S608
-            for span in ranges.spans:
-                total += self._db.execute(query, (sid, *span)).fetchone()[0]
+            place = sql.keyed() if keys is not None else sql.counted()
+            conditions = "".join(f" AND {check.sql(sql)}" for check in checks)
+            for text, bounds in starts:
+                query = f"SELECT {what} FROM {place}{text}{conditions}"  # noqa: S608
+                total += self._db.execute(query, (*bounds, *values)).fetchone()[0]
         return total
+
+    def _node_ranges(self, descriptor: TypeDescriptor) -> list[Sql]:
+        ranges = self._index.file.ranges(self._schema.family(descriptor.name))
+        return [("k.nid >= ? AND k.nid < ?", each) for each in ranges]
+
+    def _unordered(
+        self,
+        descriptor: TypeDescriptor,
+        conjuncts: Sequence[CompiledCondition],
+        hidden_rows: HiddenRows,
+    ) -> Iterator[_Picked]:
+        """All nodes that match, where the tests in Python have to decide."""
+        total = self._index.live(self._db, self._schema.family(descriptor.name))
+        nids = self._gather(conjuncts, total // 4)
+        if nids is None:
+            scan = Scan(0, self._node_spans(descriptor), by_node=True)
+            yield from self._walk(scan, self._filters(conjuncts, hidden_rows), None, None)
+            return
+        test = _together([each.test for each in conjuncts])
+        for nid, handle, doc in self._rows(nids):
+            state = self._read(handle, doc)
+            if state is not None and (test is None or test(state.values)):
+                yield nid, state
+
+    def _smallest(
+        self, conjuncts: Sequence[CompiledCondition], cap: int = _MOST
+    ) -> CompiledCondition | None:
+        """The condition that the fewest keys meet; None if all have more than ``cap``."""
+        keyed = [each for each in conjuncts if self._sql.keys(each) is not None]
+        if len(keyed) == 1 and cap == _MOST:
+            return keyed[0]
+        most = _FEW // _FETCH
+        while keyed and most < cap:
+            most = min(most * _FETCH, cap)
+            for each in keyed:
+                if self._size(each, most) <= most:
+                    return each
+        return None
+
+    def _size(self, tree: CompiledCondition, most: int) -> int:
+        """How many keys a condition allows, at least; of more than ``most``, some more."""
+        keys = self._sql.keys(tree)
+        if keys is None:
+            return most + 1
+        if tree.op == "hop":
+            # Every one of them is looked up before the first key is found.
+            targets = max(_FEW, most // _FETCH)
+            if self._size(tree.parts[0], targets) > targets:
+                return most + 1
+        found = 0
+        for sql in self._layer_sql:
+            query = f"SELECT count(*) FROM (SELECT 1 FROM {sql.any_keyed()}{keys[0]} LIMIT ?)"  # noqa: S608
+            found += self._db.execute(query, (*keys[1], most + 1 - found)).fetchone()[0]
+        return found
 
     # --- choosing a way ----------------------------------------------------------
 
@@ -260,7 +343,7 @@ class Selector:
         self._check_order(descriptor, order)
         scan = self._scan_for(descriptor, tree, order)
         if scan is None:
-            nids = None if tree is None else self._gather(tree, _MOST)
+            nids = None if tree is None else self._gather(_conjuncts(tree), _MOST)
             rows = self._every_row(descriptor) if nids is None else self._rows(nids)
             picked = self._sorted(rows, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
@@ -272,20 +355,46 @@ class Selector:
         if few is not None:
             picked = self._sorted(few, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
+        if scan.by_node and wanted is not None:
+            nids = self._gather(_conjuncts(tree), wanted * wanted)
+            if nids is not None:
+                return islice(self._numbered(nids, tree, position, wanted), skip, None)
+        filters = self._filters(residue, hidden_rows)
         if wanted is not None and len(self._layer_sql) == 1:
-            page = self._short_walk(scan, self._filters(residue, hidden_rows), position, wanted)
-            if page is not None:
+            steps = wanted * (_STEPS if filters.in_sql else _SLOW_STEPS)
+            page = list(self._walk(scan, filters, position, wanted, steps))
+            if len(page) == wanted:
                 return islice(page, skip, None)
         total = self._index.live(self._db, self._schema.family(descriptor.name))
         balance = isqrt((wanted or total) * total)
-        # Up to here fetching and sorting all candidates beats walking until enough match.
-        nids = self._gather(tree, balance // 2) if balance // 2 > _FEW else None
-        if nids is not None:
-            picked = self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
-            return islice(picked, skip, None)
-        # A set of this size is worth making to spare the walk the documents of other nodes.
-        filters = self._filters(residue, hidden_rows, balance * 4)
-        return self._walk(scan, filters, position, wanted, skip=skip)
+        # Up to here, looking for candidates alone beats checking every node on the way.
+        nids = self._gather(_conjuncts(tree), total // 4 if wanted is None else balance * 4)
+        if nids is None:
+            return self._walk(scan, filters, position, wanted, skip=skip)
+        if wanted is not None and len(nids) > max(_FEW, balance // 4):
+            limit = len(nids) * _FETCH if len(self._layer_sql) == 1 else None
+            among = self._filters(residue, hidden_rows, nids)
+            page = list(self._walk(scan, among, position, wanted, limit))
+            if len(page) == wanted or limit is None:
+                return islice(page, skip, None)
+        picked = self._sorted(self._rows(nids), tree, descriptor, order, position, wanted)
+        return islice(picked, skip, None)
+
+    def _numbered(
+        self, nids: Iterable[int], tree: CompiledCondition, position: PageEnd | None, wanted: int
+    ) -> Iterator[_Picked]:
+        """So many of some nodes, in the order of their numbers."""
+        start = 0 if position is None else position.node
+        ordered = iter(sorted(nid for nid in nids if nid > start))
+        found = 0
+        while some := list(islice(ordered, wanted)):
+            for nid, handle, doc in sorted(self._rows(some)):
+                state = self._read(handle, doc)
+                if state is not None and tree.test(state.values):
+                    yield nid, state
+                    found += 1
+                    if found == wanted:
+                        return
 
     def _check_order(self, descriptor: TypeDescriptor, order: Sequence[Order]) -> None:
         for each in order:
@@ -369,21 +478,23 @@ class Selector:
 
         Of the ``wanted`` ones, those to ``skip`` are not made; in one span SQLite skips them.
         """
-        test, read = filters.test, self._read
-        found = offset = skip if test is None and len(scan.spans) == 1 else 0
+        test, test_of_long, read = filters.test, filters.test_of_long, self._read
+        in_sql = test is None and test_of_long is None
+        found = offset = skip if in_sql and len(scan.spans) == 1 else 0
         for span in scan.spans:
             place = resume(scan, position, *span)
             if place is None:
                 continue
-            left = -1 if wanted is None or test is not None else wanted - found
+            left = wanted - found if in_sql and wanted is not None else -1
             keys = keys_from(scan, span, place)
             with closing(self._found(keys, filters, within, left, offset)) as rows:
                 for nid, handle, doc in rows:
-                    if found < skip and test is None:
+                    if found < skip and in_sql:
                         found += 1
                         continue
                     state = read(handle, doc)
-                    if state is not None and (test is None or test(state.values)):
+                    holds = test_of_long if doc[0] == MARK and test_of_long is not None else test
+                    if state is not None and (holds is None or holds(state.values)):
                         found += 1
                         if found > skip:
                             yield nid, state
@@ -391,13 +502,6 @@ class Selector:
                             return
             if within is not None:
                 return
-
-    def _short_walk(
-        self, scan: Scan, filters: _Filters, position: PageEnd | None, wanted: int
-    ) -> list[_Picked] | None:
-        """The page, where matches are so common that a short walk finds all of it."""
-        page = list(self._walk(scan, filters, position, wanted, within=wanted * 6))
-        return page if len(page) == wanted else None
 
     def _residue(self, tree: CompiledCondition | None, scan: Scan) -> list[CompiledCondition]:
         """The conditions that a walk does not meet by itself."""
@@ -421,40 +525,29 @@ class Selector:
         )
 
     def _filters(
-        self, residue: Sequence[CompiledCondition], hidden_rows: HiddenRows, largest: int = 0
+        self,
+        residue: Sequence[CompiledCondition],
+        hidden_rows: HiddenRows,
+        nids: Collection[int] | None = None,
     ) -> _Filters:
-        """Points by probing keys, ranges of at most ``largest`` keys as sets, the rest by test."""
-        checks: list[Callable[[LayerSql], str]] = [*hidden_rows.checks]
-        values: list[object] = [*hidden_rows.values]
-        tests: list[Test] = []
-        for each in residue:
-            ranges = each.ranges
-            if ranges is None or len(checks) == _MAX_PROBES or len(ranges.spans) != 1:
-                tests.append(each.test)
-            elif ranges.exact and ranges.point:
-                checks.append(LayerSql.probe)
-                values += (self._index.file.slot_number(ranges.slot), ranges.spans[0][0])
-            elif largest and self._holds_at_most(largest, ranges.slot, ranges.spans[0]):
-                checks.append(LayerSql.among)
-                values += (self._index.file.slot_number(ranges.slot), *ranges.spans[0])
-                if not ranges.exact:
-                    tests.append(each.test)
-            else:
-                tests.append(each.test)
-        return _Filters(tuple(checks), tuple(values), _together(tests))
-
-    def _holds_at_most(self, count: int, slot: str, span: tuple[bytes, bytes]) -> bool:
-        """Whether a span has no more keys than that."""
-        sid, left = self._index.file.slot_number(slot), count
-        if len(self._layer_sql) == 1:
-            query = f"SELECT 1 FROM {self._layer_sql[0].any_keyed()}{_SPAN} LIMIT 1 OFFSET ?"  # noqa: S608
-            return self._db.execute(query, (sid, *span, count)).fetchone() is None
-        for sql in self._layer_sql:
-            query = f"SELECT count(*) FROM (SELECT 1 FROM {sql.any_keyed()}{_SPAN} LIMIT ?)"  # noqa: S608
-            left -= self._db.execute(query, (sid, *span, left + 1)).fetchone()[0]
-            if left < 0:
-                return False
-        return True
+        """Checks in SQL as far as they go, and tests; ``nids``: of these nodes alone."""
+        if nids is not None:
+            test = _together([each.test for each in residue])
+            return _Filters((*hidden_rows.checks, one_of(nids)), test)
+        checks = [self._sql.quick(each) for each in residue]
+        known = [check for check in checks if check is not None]
+        unsure = [
+            each.test
+            for each, check in zip(residue, checks, strict=True)
+            if check is None or not check.exact
+        ]
+        reads = any(check.reads_document for check in known)
+        return _Filters(
+            (*hidden_rows.checks, *known),
+            _together(unsure),
+            _together([each.test for each in residue]) if reads else None,
+            in_sql=len(known) == len(checks),
+        )
 
     def _found(
         self, keys: Keys, filters: _Filters, within: int | None, limit: int, offset: int
@@ -464,7 +557,7 @@ class Selector:
             return self._found_in_arms(keys, filters, limit, offset)
         sql = self._layer_sql[0]
         table = sql.nodes if keys.of_nodes else sql.keys
-        checks = " AND ".join(check(sql) for check in filters.checks)
+        checks = " AND ".join(check.sql(sql) for check in filters.checks)
         if within is not None and checks:
             # An inner loop over so many keys, whose order is that of the result.
             return self._db.execute(
@@ -487,7 +580,7 @@ class Selector:
         parts: list[str] = []
         place = "k.nid" if keys.of_nodes else "k.key"
         for sql in self._layer_sql:
-            conditions = [keys.where, *(check(sql) for check in filters.checks)]
+            conditions = [keys.where, *(check.sql(sql) for check in filters.checks)]
             if sql.of_node:
                 conditions.append(sql.of_node)
             parts.append(
@@ -519,69 +612,48 @@ class Selector:
     def _few_rows(self, tree: CompiledCondition) -> Iterable[_Row] | None:
         """All nodes that can match, where some condition allows only a few."""
         for each in _conjuncts(tree):
-            if each.op or each.ranges is None or len(each.ranges.spans) != 1:
-                nids = self._gather(each, _FEW)
+            keys = self._sql.keys(each)
+            if keys is None:
+                nids = self._gather([each], _FEW) if each.op == "or" else None
                 if nids is not None:
                     return self._rows(nids)
-            elif self._holds_at_most(_FEW, each.ranges.slot, each.ranges.spans[0]):
+            elif self._size(each, _FEW) <= _FEW:
                 rows: dict[int, _Row] = {}
-                values = (
-                    self._index.file.slot_number(each.ranges.slot),
-                    *each.ranges.spans[0],
-                )
                 for sql in self._layer_sql:
                     query = (
                         "SELECT n.nid, n.handle, n.doc "  # noqa: S608
-                        f"FROM {sql.keyed(joined=True)}{_SPAN}"
+                        f"FROM {sql.keyed(joined=True)}{keys[0]}"
                     )
-                    rows.update((row[0], row) for row in self._db.execute(query, values))
+                    rows.update((row[0], row) for row in self._db.execute(query, keys[1]))
                 return rows.values()
         return None
 
-    def _gather(self, tree: CompiledCondition, cap: int) -> set[int] | None:
+    def _gather(self, conjuncts: Sequence[CompiledCondition], cap: int) -> set[int] | None:
         """All nodes that can match, or None when there are more than ``cap``."""
-        if tree.op == "and":
-            best: set[int] | None = None
-            for part in tree.parts:
-                nids = self._gather(part, cap if best is None else len(best))
-                if nids is not None and (best is None or len(nids) < len(best)):
-                    best = nids
-            return best
-        if tree.op == "or":
-            union: set[int] = set()
-            for part in tree.parts:
-                nids = self._gather(part, cap)
-                if nids is None or len(union := union | nids) > cap:
-                    return None
-            return union
-        if tree.op == "hop" and tree.ranges is not None:
-            return self._gather_hop(tree, tree.ranges, cap)
-        if tree.op == "not" or tree.ranges is None:
-            return None
-        return self._gather_ranges(tree.ranges, cap)
+        first = self._smallest(conjuncts, cap)
+        if first is not None:
+            quick = (self._sql.quick(each) for each in conjuncts if each is not first)
+            return self._having(first, [each for each in quick if each is not None and each.exact])
+        for each in conjuncts:
+            if each.op == "or":
+                union: set[int] = set()
+                for part in each.parts:
+                    nids = self._gather(_conjuncts(part), cap)
+                    if nids is None or len(union := union | nids) > cap:
+                        break
+                else:
+                    return union
+        return None
 
-    def _gather_hop(self, tree: CompiledCondition, ranges: Ranges, cap: int) -> set[int] | None:
-        targets = self._gather(tree.parts[0], min(cap, 2_000))
-        if targets is None:
-            return None
-        keys = []
-        for _, handle, doc in self._rows(sorted(targets)):
-            state = self._read(handle, doc)
-            if state is not None and tree.parts[0].test(state.values):
-                keys.append(handle_key(handle))
-        spans = tuple((key, key + b"\x00") for key in keys)
-        return self._gather_ranges(msgspec.structs.replace(ranges, spans=spans), cap)
-
-    def _gather_ranges(self, ranges: Ranges, cap: int) -> set[int] | None:
-        sid = self._index.file.slot_number(ranges.slot)
-        nids: set[int] = set()
-        for span in ranges.spans:
-            # Counting first is cheap, and there are often more.
-            if not self._holds_at_most(cap - len(nids), ranges.slot, span):
-                return None
-            for sql in self._layer_sql:
-                query = f"SELECT k.nid FROM {sql.keyed()}{_SPAN}"  # noqa: S608
-                nids.update(nid for (nid,) in self._db.execute(query, (sid, *span)))
+    def _having(self, tree: CompiledCondition, checks: Sequence[Check]) -> set[int]:
+        """The nodes that have the keys of a condition and pass checks of other keys."""
+        keys = self._sql.keys(tree)
+        assert keys is not None  # noqa: S101 - it is a condition on keys
+        values, nids = (*keys[1], *values_of(checks)), set[int]()
+        for sql in self._layer_sql:
+            conditions = "".join(f" AND {check.sql(sql)}" for check in checks)
+            query = f"SELECT k.nid FROM {sql.keyed()}{keys[0]}{conditions}"  # noqa: S608
+            nids.update(nid for (nid,) in self._db.execute(query, values))
         return nids
 
     def _every_row(self, descriptor: TypeDescriptor) -> Iterator[_Row]:
@@ -649,9 +721,6 @@ class Selector:
         return found
 
 
-_SPAN: Final = "k.sid = ? AND k.key >= ? AND k.key < ?"
-
-
 def _together(tests: list[Test]) -> Test | None:
     """One test for all."""
     if len(tests) <= 1:
@@ -661,6 +730,11 @@ def _together(tests: list[Test]) -> Test | None:
 
 def _by_place(entry: tuple[tuple[object, ...], int, NodeState]) -> Any:  # noqa: ANN401
     return entry[0]
+
+
+def _is_exact(tree: CompiledCondition) -> bool:
+    """Whether its keys are exactly those of the nodes that match."""
+    return tree.ranges is not None and tree.ranges.exact
 
 
 def _conjuncts(tree: CompiledCondition | None) -> list[CompiledCondition]:
