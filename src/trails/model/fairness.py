@@ -349,8 +349,29 @@ def _is_short_work_beside(work: WorkInProgress | None, now: float) -> bool:
     return any(each.begun > recent and each is not work for each in tuple(_all_work))
 
 
-_deadline: ContextVar[tuple[float, float] | None] = ContextVar("trails_deadline", default=None)
-"""Until when reads here may take, and how many seconds that was."""
+class ReadDeadline(msgspec.Struct, frozen=True):
+    """Until when reads may take, and how many seconds that was."""
+
+    at: float
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is over."""
+        return monotonic() > self.at
+
+    @property
+    def error(self) -> LimitError:
+        """What to do instead."""
+        return LimitError(
+            f"the selection was stopped after {self.seconds:g} s; narrow it by a condition "
+            "on one field with an exact value, or raise '[sandbox] seconds' in trails.toml",
+            limit="seconds",
+            value=self.seconds,
+        )
+
+
+_deadline: ContextVar[ReadDeadline | None] = ContextVar("trails_deadline", default=None)
 _ROWS: Final = 256
 """Rows after which a bounded read looks at the clock."""
 
@@ -358,11 +379,16 @@ _ROWS: Final = 256
 @contextmanager
 def reading_within(seconds: float) -> Iterator[None]:
     """Stop reads in the block that take longer; they also give way to short work."""
-    token = _deadline.set((monotonic() + seconds, seconds))
+    token = _deadline.set(ReadDeadline(monotonic() + seconds, seconds))
     try:
         yield
     finally:
         _deadline.reset(token)
+
+
+def read_deadline() -> ReadDeadline | None:
+    """Until when reads here may take."""
+    return _deadline.get()
 
 
 def paced(read: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
@@ -377,13 +403,8 @@ def paced(read: Callable[[str, bytes], T]) -> Callable[[str, bytes], T]:
         count += 1
         if count % _ROWS == 0:
             give_way()
-            if monotonic() > bound[0]:
-                raise LimitError(
-                    f"the selection was stopped after {bound[1]:g} s; narrow it by a condition "
-                    "on one field with an exact value, or raise '[sandbox] seconds' in trails.toml",
-                    limit="seconds",
-                    value=bound[1],
-                )
+            if bound.passed:
+                raise bound.error
         return read(handle, row)
 
     return read_in_time

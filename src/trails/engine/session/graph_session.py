@@ -473,11 +473,13 @@ class GraphSession:
                 )
                 if write is not None or db.in_transaction:
                     selector.uncommitted = True
-                    return run(selector)
+                    with selector.running():
+                        return run(selector)
                 # One read transaction, so that every step sees the same state.
                 db.execute("BEGIN")
                 try:
-                    return run(selector)
+                    with selector.running():
+                        return run(selector)
                 finally:
                     db.execute("COMMIT")
 

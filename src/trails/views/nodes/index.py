@@ -195,9 +195,10 @@ class NodeIndex:
             values = self.docs.decode(type_name, unseal(handle, doc), self.file.texts, db)
             return NodeState(type_name, identifier, values)
         except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
 
-    def _unreadable(self, error: Exception) -> CorruptionError:
+    def unreadable(self, error: Exception) -> CorruptionError:
+        """The error for a document that is not what was stored; the index is rebuilt then."""
         self.file.damaged = True
         return CorruptionError(
             f"the node index holds something unreadable ({error}); it will be rebuilt"
@@ -219,7 +220,7 @@ class NodeIndex:
             type_name, identifier = split_handle(handle)
             values = self.docs.decode(type_name, doc, self.file.texts, db)
         except _UNREADABLE as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
         for field, mark in long.items():
             values[field] = StoredText(mark, partial(self._read_part, db, mark))
         return Stored(row[0], row[1], NodeState(type_name, identifier, values), row[3])
@@ -404,7 +405,7 @@ class NodeIndex:
         try:
             return self.file.texts.part(db, text, start, end)
         except ValueError as error:
-            raise self._unreadable(error) from error
+            raise self.unreadable(error) from error
 
     # --- writing ---------------------------------------------------------------
 

@@ -15,8 +15,8 @@ numbers that are not Int, and of fields that are partly hidden.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from heapq import nsmallest
 from itertools import islice
@@ -27,7 +27,7 @@ import msgspec
 
 from trails.errors import QueryError, StaleError
 from trails.model.constraints import Coerce
-from trails.model.fairness import paced
+from trails.model.fairness import give_way, paced, read_deadline
 from trails.model.nodes import NodeState, Order, PageEnd, Selection
 from trails.model.types import Schema, TypeDescriptor
 from trails.model.visibility import SchemaFilter
@@ -59,6 +59,10 @@ _MOST: Final = 2**48
 """More nodes than there can be of a type."""
 _FEW: Final = 256
 """So few candidates are cheaper to fetch than to meet on a walk, however common they are."""
+_INSTRUCTIONS: Final = 20_000
+"""Of SQLite, after which a statement looks at the clock: a millisecond or so."""
+_CHUNK: Final = 256
+"""Rows that are fetched at a time where all are wanted."""
 _STEPS: Final = 16
 """Keys for each wanted node on a walk that shows whether matches are common."""
 _SLOW_STEPS: Final = 6
@@ -141,6 +145,29 @@ class Selector:
         self._partly_hidden = {} if schema_filter is None else schema_filter.partly_hidden
         self._compiler = Compiler(schema, special, self._load, self._partly_hidden)
         self._sql = ConditionSql(index)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Statements in the block end at the deadline of the read, and give way to short work."""
+        bound = read_deadline()
+        if bound is not None:
+
+            def look() -> bool:
+                give_way()
+                return bound.passed
+
+            self._db.set_progress_handler(look, _INSTRUCTIONS)
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if bound is not None and error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                raise bound.error from None
+            if "malformed JSON" in str(error):
+                raise self._index.unreadable(error) from error
+            raise
+        finally:
+            if bound is not None:
+                self._db.set_progress_handler(None, 0)
 
     @property
     def index(self) -> NodeIndex:
@@ -304,12 +331,14 @@ class Selector:
         keyed = [each for each in conjuncts if self._sql.keys(each) is not None]
         if len(keyed) == 1 and cap == _MOST:
             return keyed[0]
-        most = _FEW // _FETCH
-        while keyed and most < cap:
-            most = min(most * _FETCH, cap)
+        most = cap if len(keyed) == 1 else min(_FEW, cap)
+        while keyed:
             for each in keyed:
                 if self._size(each, most) <= most:
                     return each
+            if most == cap:
+                break
+            most = min((most + 1) * _FETCH, cap)
         return None
 
     def _size(self, tree: CompiledCondition, most: int) -> int:
@@ -487,19 +516,23 @@ class Selector:
                 continue
             left = wanted - found if in_sql and wanted is not None else -1
             keys = keys_from(scan, span, place)
+            size = _CHUNK if wanted is None else max(1, wanted - found)
             with closing(self._found(keys, filters, within, left, offset)) as rows:
-                for nid, handle, doc in rows:
-                    if found < skip and in_sql:
-                        found += 1
-                        continue
-                    state = read(handle, doc)
-                    holds = test_of_long if doc[0] == MARK and test_of_long is not None else test
-                    if state is not None and (holds is None or holds(state.values)):
-                        found += 1
-                        if found > skip:
-                            yield nid, state
-                        if found == wanted:
-                            return
+                # Some at a time: SQLite and Python would push each other out of the caches.
+                while some := rows.fetchmany(size):
+                    for row in some:
+                        if found < skip and in_sql:
+                            found += 1
+                            continue
+                        nid, doc = row[0], row[2]
+                        state = read(row[1], doc)
+                        holds = test if doc[0] != MARK or test_of_long is None else test_of_long
+                        if state is not None and (holds is None or holds(state.values)):
+                            found += 1
+                            if found > skip:
+                                yield nid, state
+                            if found == wanted:
+                                return
             if within is not None:
                 return
 
@@ -551,7 +584,7 @@ class Selector:
 
     def _found(
         self, keys: Keys, filters: _Filters, within: int | None, limit: int, offset: int
-    ) -> sqlite3.Cursor | Generator[_Row, None, None]:
+    ) -> sqlite3.Cursor:
         """The nodes of some keys, in their order, that pass the checks."""
         if len(self._layer_sql) > 1:
             return self._found_in_arms(keys, filters, limit, offset)
@@ -575,7 +608,7 @@ class Selector:
 
     def _found_in_arms(
         self, keys: Keys, filters: _Filters, limit: int, offset: int
-    ) -> Generator[_Row, None, None]:
+    ) -> sqlite3.Cursor:
         """The same where nodes are in several places: each in order, then merged by SQLite."""
         parts: list[str] = []
         place = "k.nid" if keys.of_nodes else "k.key"
@@ -591,10 +624,9 @@ class Selector:
             )
         down = " DESC" if keys.descending else ""
         values = [*(*keys.bounds, *filters.values) * len(self._layer_sql), limit, offset]
-        found = self._db.execute(
+        return self._db.execute(
             f"{' UNION ALL '.join(parts)} ORDER BY 4{down}, 1{down} LIMIT ? OFFSET ?", values
         )
-        yield from ((nid, handle, doc) for nid, handle, doc, _ in found)
 
     def _rows(self, nids: Iterable[int]) -> Iterator[_Row]:
         """Nodes by number."""
@@ -633,7 +665,8 @@ class Selector:
         first = self._smallest(conjuncts, cap)
         if first is not None:
             quick = (self._sql.quick(each) for each in conjuncts if each is not first)
-            return self._having(first, [each for each in quick if each is not None and each.exact])
+            probes = [each for each in quick if each is not None and not each.reads_document]
+            return self._having(first, probes)
         for each in conjuncts:
             if each.op == "or":
                 union: set[int] = set()
