@@ -1,7 +1,7 @@
-"""Reading at a million instances: by id, pages at several selectivities, pages far down.
+"""Reading at a million instances: by id, pages at several selectivities, pages far down, counts.
 
 The peer of ``get`` is Oxigraph asked for the same subject; the peer of a page is
-a keyset query on an ordinary SQLite table of the same rows with an index on every
+a keyset query on ordinary SQLite tables of the same rows with an index on every
 column, which fetches the same columns and decodes nothing. Every page is checked
 to hold the same rows in the same order on both sides.
 """
@@ -27,26 +27,30 @@ from trails.authoring.queries import Query
 from trails.engine.session.context import GraphContext
 
 PAGE: Final = 100
-SELECTED: Final = ", ".join(COLUMNS)
+SELECTED: Final = ", ".join(f"item.{name}" for name in COLUMNS)
+JOINED: Final = "item JOIN maker ON maker.id = item.maker"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A page: the condition as we and as the peer write it, and the order."""
+    """A page or a count: the conditions as we and as the peer write them, and the order."""
 
     share: float
     where: dict[str, object]
     sql: str
-    value: object
-    order: str
+    values: tuple[object, ...]
+    order: str = ""
+    tables: str = "item"
+    goal: float = 3
 
     @property
     def name(self) -> str:
         """As the table shows it."""
+        condition = self.sql.replace(" ?", "")
+        if not self.order:
+            return f"count, {self.share * 100:g} %: {condition}"
         field = next(iter(self.where)).partition("__")[0]
         declared = " (declared)" if (field, self.order) in Item.__trails__.index else ""
-        return (
-            f"page, {self.share * 100:g} %: {self.sql.replace(' ?', '')}, by {self.order}{declared}"
-        )
+        return f"page, {self.share * 100:g} %: {condition}, by {self.order}{declared}"
 
 
 def cases() -> Iterator[Case]:
@@ -54,13 +58,35 @@ def cases() -> Iterator[Case]:
     exact = {0.0001: ("lot", "L-0042"), 0.01: ("site", "S-42"), 0.5: ("state", "open")}
     for share, (field, value) in exact.items():
         for order in (field, "title", "score", "made"):
-            yield Case(share, {field: value}, f"{field} = ?", value, order)
+            yield Case(share, {field: value}, f"{field} = ?", (value,), order)
         score = int(SCORES * share)
         for order in ("score", "title", "made"):
-            yield Case(share, {"score__lt": score}, "score < ?", score, order)
+            yield Case(share, {"score__lt": score}, "score < ?", (score,), order)
         day = FIRST_DAY + timedelta(days=int(DAYS * share))
         for order in ("made", "title", "score"):
-            yield Case(share, {"made__lt": day}, "made < ?", day.isoformat(), order)
+            yield Case(share, {"made__lt": day}, "made < ?", (day.isoformat(),), order)
+
+
+def conditions() -> Iterator[Case]:
+    """A fifth of all rows in another order, two conditions, and conditions on what is referred to.
+
+    Each is counted as well.
+    """
+    fifth, half = SCORES // 5, (FIRST_DAY + timedelta(days=DAYS // 2))
+    grade, score = {"grade": "G-3"}, {"score__lt": fifth}
+    state, made = {"state": "open"}, {"made__lt": half}
+    day = half.isoformat()
+    both = [
+        Case(0.2, grade, "grade = ?", ("G-3",), "title", goal=2),
+        Case(0.2, score, "score < ?", (fifth,), "title", goal=2),
+        Case(0.1, grade | state, "grade = ? AND state = ?", ("G-3", "open"), "score", goal=2),
+        Case(0.1, state | score, "state = ? AND score < ?", ("open", fifth), "title", goal=2),
+        Case(0.1, score | made, "score < ? AND made < ?", (fifth, day), "title", goal=2),
+        Case(0.01, {"maker__city": "C-42"}, "city = ?", ("C-42",), "title", JOINED, 2.5),
+        Case(0.2, {"maker__region": "R-3"}, "region = ?", ("R-3",), "title", JOINED, 2.5),
+    ]
+    yield from both
+    yield from (msgspec.structs.replace(each, order="", goal=3) for each in both)
 
 
 def run(*, quick: bool) -> list[Result]:
@@ -74,7 +100,11 @@ def run(*, quick: bool) -> list[Result]:
     with App.open(folder) as app:
         ctx = app.context(actor="bench")
         results = [_get(app, ctx, peer, 50 if quick else 1_000)]
-        results += [_page(ctx, peer, case, 0.2 if quick else 2.0) for case in cases()]
+        seconds = 0.2 if quick else 2.0
+        results += [_page(ctx, peer, case, seconds) for case in cases()]
+        results += [
+            (_page if case.order else _count)(ctx, peer, case, seconds) for case in conditions()
+        ]
         results += [_deep(ctx, peer, field, 100 if quick else 5_000) for field in ("score", "made")]
     peer.close()
     return results
@@ -120,7 +150,7 @@ def _page(ctx: GraphContext, peer: sqlite3.Connection, case: Case, seconds: floa
     last = first.items[-1] if first.next else None
     ours: Call = partial(query.page, PAGE, first.next)
     # SQLite is not always right about which index to use: its better plan is the peer.
-    plans = [_bare_page(peer, case.sql, case.value, sort, last) for sort in _sorts(case.order)]
+    plans = [_bare_page(peer, case, sort, last) for sort in _sorts(case.order)]
     bare = min(plans, key=clock)
     _compare(ours, bare)
     ids = [row[0] for row in bare()]
@@ -135,9 +165,36 @@ def _page(ctx: GraphContext, peer: sqlite3.Connection, case: Case, seconds: floa
         times["ours"].p50 * 1e3,
         times["peer"].p50 * 1e3,
         times["floor"].p50 * 1e3,
-        Goal("<=", 3),
+        Goal("<=", case.goal),
         "bare SQLite keyset query · the rows by number",
         {"p99": times["ours"].p99 * 1e3, "peer_p99": times["peer"].p99 * 1e3, "rows": len(ids)},
+    )
+
+
+def _count(ctx: GraphContext, peer: sqlite3.Connection, case: Case, seconds: float) -> Result:
+    """How many there are; the floor is the row itself, which is there whatever is counted."""
+    query = Item.objects(ctx).where(**case.where)
+    text = f"SELECT count(*) FROM {case.tables} WHERE {case.sql}"
+
+    def bare() -> int:
+        (count,) = peer.execute(text, case.values).fetchone()
+        return int(count)
+
+    if query.count() != bare():
+        raise AssertionError(f"ours {query.count()}, peer {bare()}")
+    times = interleave(
+        {"ours": query.count, "peer": bare, "floor": lambda: peer.execute("SELECT 1").fetchone()},
+        max(5, min(100, int(seconds / (clock(query.count) + clock(bare))))),
+    )
+    return Result(
+        case.name,
+        "ms",
+        times["ours"].p50 * 1e3,
+        times["peer"].p50 * 1e3,
+        times["floor"].p50 * 1e3,
+        Goal("<=", case.goal),
+        "bare SQLite count · any statement",
+        {"p99": times["ours"].p99 * 1e3, "peer_p99": times["peer"].p99 * 1e3},
     )
 
 
@@ -148,7 +205,7 @@ def _deep(ctx: GraphContext, peer: sqlite3.Connection, field: str, depth: int) -
     for _ in range(depth - 2):
         page = query.page(PAGE, page.next)
     deep: Call = partial(query.page, PAGE, page.next)
-    bare = _bare_page(peer, "1 = ?", 1, field, page.items[-1])
+    bare = _bare_page(peer, Case(1, {}, "1 = ?", (1,), field), field, page.items[-1])
     _compare(deep, bare)
     times = interleave({"ours": deep, "peer": partial(query.page, PAGE), "floor": bare}, 200)
     return Result(
@@ -167,18 +224,19 @@ def _sorts(order: str) -> tuple[str, str]:
     return order, f"+{order}"
 
 
-def _bare_page(
-    peer: sqlite3.Connection, condition: str, value: object, sort: str, last: Item | None
-) -> Call:
+def _bare_page(peer: sqlite3.Connection, case: Case, sort: str, last: Item | None) -> Call:
     order = sort.removeprefix("+")
     after, bounds = "", ()
     if last is not None:
         place = getattr(last, order)
         place = place.isoformat() if order == "made" else place
         (number,) = peer.execute("SELECT id FROM item WHERE code = ?", (last.code,)).fetchone()
-        after, bounds = f"AND ({sort}, id) > (?, ?)", (place, number)
-    text = f"SELECT id, {SELECTED} FROM item WHERE {condition} {after} ORDER BY {sort}, id LIMIT ?"
-    return lambda: peer.execute(text, (value, *bounds, PAGE + 1)).fetchall()[:PAGE]
+        after, bounds = f"AND ({sort}, item.id) > (?, ?)", (place, number)
+    text = (
+        f"SELECT item.id, {SELECTED} FROM {case.tables} WHERE {case.sql} {after} "
+        f"ORDER BY {sort}, item.id LIMIT ?"
+    )
+    return lambda: peer.execute(text, (*case.values, *bounds, PAGE + 1)).fetchall()[:PAGE]
 
 
 def _bare_rows(peer: sqlite3.Connection, ids: list[int]) -> Call:
