@@ -14,7 +14,7 @@ are right.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +31,8 @@ _FEW_KEYS: Final = 64
 """Keys that are looked for one by one, for each node."""
 _MOST_KEYS: Final = 4_096
 """Keys that are listed in a statement; SQLite may take no more than 32,766 values."""
+MOST_CHECKS: Final = 64
+"""Conditions that one statement checks."""
 _DEEPEST: Final = 10
 """How deeply checks may be nested; SQLite's parser has a small stack."""
 _MOST_LOOKUPS: Final = 16
@@ -60,6 +62,8 @@ class Check(msgspec.Struct, frozen=True):
     """Whether it can't see what a document with long texts has."""
     depth: int = 0
     """How deeply it is nested."""
+    size: int = 1
+    """How many conditions it has."""
 
 
 class ConditionSql:
@@ -210,7 +214,8 @@ _GROUPS: Final = {"and": " AND ", "or": " OR ", "not": ""}
 
 def _group(op: str, parts: Sequence[Check]) -> Check | None:
     depth = 1 + max((part.depth for part in parts), default=_DEEPEST)
-    if depth > _DEEPEST:
+    size = sum(part.size for part in parts)
+    if depth > _DEEPEST or size > MOST_CHECKS:
         return None
     start = "NOT (" if op == "not" else "("
     return Check(
@@ -219,7 +224,18 @@ def _group(op: str, parts: Sequence[Check]) -> Check | None:
         all(part.exact for part in parts),
         any(part.reads_document for part in parts),
         depth,
+        size,
     )
+
+
+def fitting(checks: Iterable[Check | None]) -> list[Check | None]:
+    """The same, as far as one statement has room for them."""
+    left, found = MOST_CHECKS, list[Check | None]()
+    for check in checks:
+        fits = check is not None and check.size <= left
+        left -= check.size if check is not None and fits else 0
+        found.append(check if fits else None)
+    return found
 
 
 def values_of(checks: Sequence[Check]) -> tuple[object, ...]:

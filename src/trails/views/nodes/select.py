@@ -39,6 +39,7 @@ from trails.views.nodes.filters import (
     ConditionSql,
     HiddenRows,
     Sql,
+    fitting,
     one_of,
     values_of,
 )
@@ -277,7 +278,7 @@ class Selector:
             return self._index.live(self._db, self._schema.family(descriptor.name))
         conjuncts = _conjuncts(tree)
         first = self._smallest(conjuncts)
-        checks = [self._sql.exact(each) for each in conjuncts if each is not first]
+        checks = fitting(self._sql.exact(each) for each in conjuncts if each is not first)
         known = [check for check in checks if check is not None]
         if len(known) == len(checks) and (first is None or _is_exact(first)):
             return self._count(descriptor, first, (*hidden_rows.checks, *known))
@@ -385,7 +386,7 @@ class Selector:
             picked = self._sorted(few, tree, descriptor, order, position, wanted)
             return islice(picked, skip, None)
         if scan.by_node and wanted is not None:
-            nids = self._gather(_conjuncts(tree), wanted * wanted)
+            nids = self._gather(_conjuncts(tree), min(wanted * wanted, _MOST))
             if nids is not None:
                 return islice(self._numbered(nids, tree, position, wanted), skip, None)
         filters = self._filters(residue, hidden_rows)
@@ -516,7 +517,7 @@ class Selector:
                 continue
             left = wanted - found if in_sql and wanted is not None else -1
             keys = keys_from(scan, span, place)
-            size = _CHUNK if wanted is None else max(1, wanted - found)
+            size = _CHUNK if wanted is None else min(max(wanted - found, 1), _CHUNK)
             with closing(self._found(keys, filters, within, left, offset)) as rows:
                 # Some at a time: SQLite and Python would push each other out of the caches.
                 while some := rows.fetchmany(size):
@@ -567,7 +568,7 @@ class Selector:
         if nids is not None:
             test = _together([each.test for each in residue])
             return _Filters((*hidden_rows.checks, one_of(nids)), test)
-        checks = [self._sql.quick(each) for each in residue]
+        checks = fitting(self._sql.quick(each) for each in residue)
         known = [check for check in checks if check is not None]
         unsure = [
             each.test
@@ -664,7 +665,7 @@ class Selector:
         """All nodes that can match, or None when there are more than ``cap``."""
         first = self._smallest(conjuncts, cap)
         if first is not None:
-            quick = (self._sql.quick(each) for each in conjuncts if each is not first)
+            quick = fitting(self._sql.quick(each) for each in conjuncts if each is not first)
             probes = [each for each in quick if each is not None and not each.reads_document]
             return self._having(first, probes)
         for each in conjuncts:
