@@ -9,7 +9,7 @@ answer is the same. A coroutine is cancelled if its client disconnects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
 from trails.model.actors import Actor
@@ -36,3 +36,17 @@ class Taken(NamedTuple):
     answer: Answer
     lines: bytes
     """The headers of every response, as lines."""
+
+
+_line_of: Final = b"%b: %b\r\n".__mod__
+_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
+
+
+def write_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Headers as lines; a value that would be read as several lines is refused."""
+    lines = [*map(_line_of, headers)]
+    text = b"".join(lines)
+    whole = len(text.translate(None, _CONTROLS)) == len(text)
+    if not whole or text.count(b"\r") != len(lines) or text.count(b"\n") != len(lines):
+        raise RuntimeError("a header has a character that no header has")
+    return text

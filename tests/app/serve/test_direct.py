@@ -17,6 +17,7 @@ from trails.app.serve.http.front import HttpInterface
 from trails.model.actors import Actor
 from trails.model.replies import JSON_LINES, Reply, Taken
 from trails.request.authenticate import Authenticator
+from trails.surfaces.rest import compression, invoking
 
 MODERN = "2026-07-28"
 META = {
@@ -95,7 +96,26 @@ def taken(monkeypatch):
 
 
 CALL = message(name="schema_get", arguments={})
+
+
+def rest(body, *headers, name="schema_get", media="application/json", **more):
+    """A call over REST."""
+    path = f"/graphs/main/invoke/{name}"
+    return post(body, f"content-type: {media}", *headers, **{"path": path, **more})
+
+
 UNUSUAL = {
+    "REST: another host": rest(b"{}", host="evil.example"),
+    "REST: another media type": rest(b"{}", media="text/plain"),
+    "REST: a token in the body": rest(f'{{"x":"trails_{"0" * 12}_{"A" * 43}"}}'.encode()),
+    "REST: a token in the path": rest(b"{}", name=f"trails_{'0' * 12}_{'A' * 43}"),
+    "REST: an escape": rest(rb'{"x":"\u0041"}'),
+    "REST: a list": rest(b"[]"),
+    "REST: no JSON": rest(b"{]"),
+    "REST: a precondition": rest(b"{}", 'if-match: "x"', name="graph_mutate"),
+    "REST: a key": rest(b"{}", "idempotency-key: x", name="graph_mutate"),
+    "REST: another graph": rest(b"{}", path="/graphs/other/invoke/schema_get"),
+    "REST: another path": rest(b'{"text":"ASK {}"}', path="/graphs/main/query"),
     "another host": mcp(CALL, host="evil.example"),
     "a page's origin": mcp(CALL, "origin: https://evil.example"),
     "a token elsewhere": mcp(CALL, f"x-token: trails_{'0' * 12}_{'A' * 43}"),
@@ -120,6 +140,13 @@ UNUSUAL = {
     "a notification": mcp(b'{"jsonrpc":"2.0","method":"notifications/initialized"}'),
 }
 USUAL = {
+    "REST: a call": rest(b"{}"),
+    "REST: another media type of JSON": rest(b"{}", media="application/x+json; charset=utf-8"),
+    "REST: an encoded name": rest(b"{}", name="schema%5Fget"),
+    "REST: wrong arguments": rest(b'{"nothing":1}'),
+    "REST: an unknown tool": rest(b"{}", name="nothing"),
+    "REST: what needs another scope": rest(b"{}", name="trails_meta_reload"),
+    "REST: gzip": rest(b"{}", "accept-encoding: gzip"),
     "a call": mcp(CALL),
     "a call with a query string": mcp(CALL, path="/graphs/main/mcp?x=1"),
     "a call of an older revision": post(
@@ -144,9 +171,14 @@ USUAL = {
 }
 
 
+@pytest.mark.parametrize("least", [1, 1 << 10])
 @pytest.mark.parametrize("name", [*USUAL, *UNUSUAL])
-def test_the_answer_is_that_of_asgi(taken, name):
+def test_the_answer_is_that_of_asgi(taken, monkeypatch, name, least):
     """The first request with a head comes through ASGI; those that follow have the same answer."""
+    if least == 1 and not name.startswith("REST"):
+        return
+    for module in (compression, invoking):  # bodies from this size on are compressed
+        monkeypatch.setattr(module, "LEAST", least)
     data = {**USUAL, **UNUSUAL}[name]
     with Front() as front, front.connect() as sock:
         first = ask(sock, data)

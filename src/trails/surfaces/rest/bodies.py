@@ -37,7 +37,7 @@ async def read_object(call: RestCall) -> dict[str, object]:
     media = media_type(request)
     if not body and not media:
         return {}
-    if media != JSON and not (media.startswith("application/") and media.endswith("+json")):
+    if not is_json(media):
         raise wrong_type(media, JSON)
     presented = presented_with(request)
     if not is_large(body):
@@ -184,6 +184,11 @@ def _disconnected() -> Refused:
 def media_type(request: Request) -> str:
     """What the body is said to be, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_json(media: str) -> bool:
+    """Whether a media type is that of JSON values."""
+    return media == JSON or (media.startswith("application/") and media.endswith("+json"))
 
 
 def wrong_type(media: str, *wanted: str) -> Refused:

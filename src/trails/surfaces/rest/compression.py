@@ -23,7 +23,7 @@ from trails.surfaces.rest.negotiation import parse_weights
 
 GZIPPED: Final = ".gzip"
 """The end of the tag of a compressed body, which is another representation."""
-_LEAST: Final = 1 << 10
+LEAST: Final = 1 << 10
 """Smaller bodies fit into a packet or two anyway."""
 _LARGE: Final = 32 << 10
 """Bytes above which a body takes more than a millisecond."""
@@ -42,7 +42,7 @@ class Compressor:
     async def apply(self, request: Request, response: Response) -> Response:
         """The same response, compressed if that is possible and worth it."""
         body = getattr(response, "body", b"")  # a stream has none
-        if response.status_code != 200 or len(body) < _LEAST or not _is_text(response):
+        if response.status_code != 200 or len(body) < LEAST or not _is_text(response):
             return response
         vary = response.headers.get("vary")
         response.headers["vary"] = "Accept-Encoding" if vary is None else f"{vary}, Accept-Encoding"

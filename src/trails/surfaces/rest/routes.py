@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from trails.model.actors import MAX_BODY
 from trails.model.fairness import LargeBodies
-from trails.model.names import META_PREFIX, portable_name
+from trails.model.replies import Take
 from trails.model.results import Failure
 from trails.model.types import MAP
 from trails.model.uris import Content
@@ -79,6 +79,7 @@ from trails.surfaces.rest.documents import (
     take_place,
 )
 from trails.surfaces.rest.health import health_routes
+from trails.surfaces.rest.invoking import administer, invoke, take_invocation
 from trails.surfaces.rest.landing import LANDING_PATH, landing
 from trails.surfaces.rest.manual import manual_routes
 from trails.surfaces.rest.negotiation import Representation, choose_form
@@ -88,7 +89,6 @@ from trails.surfaces.rest.query_strings import query_arguments, query_texts
 from trails.surfaces.rest.replies import (
     JSON,
     Refused,
-    deprecation_headers,
     refuse,
     refuse_http,
     refused,
@@ -168,40 +168,6 @@ async def list_capabilities(call: RestCall) -> Response:
     found = call.backend.tools(call.actor)
     body = msgspec.json.encode({"capabilities": found.tools, "registry": found.registry})
     return Response(body, headers={REGISTRY: found.registry}, media_type=JSON)
-
-
-async def invoke(call: RestCall) -> Response:
-    """Call anything by its name; the body has its arguments."""
-    return await _invoke(call, call.part("name"))
-
-
-async def administer(call: RestCall) -> Response:
-    """Call an operation on the application: ``trails.meta.<op>``, with the scope that it needs."""
-    return await _invoke(call, portable_name(META_PREFIX + call.part("op")))
-
-
-async def _invoke(call: RestCall, name: str) -> Response:
-    arguments = await read_object(call)
-    headers = _headers_of_call(call, name)
-    deprecated = call.backend.tools(call.actor).deprecated
-    outcome = await call.backend.invoke(call.actor, name, join_arguments(arguments, headers))
-    response = reply(check_precondition(outcome, headers))
-    if deprecated:
-        response.headers.update(deprecation_headers(deprecated, name))
-    return response
-
-
-def _headers_of_call(call: RestCall, name: str) -> dict[str, object]:
-    """The arguments in the headers of a call; what a caller can't see is reported by the call."""
-    if {"idempotency-key", "if-match"}.isdisjoint(call.request.headers.keys()):
-        return {}
-    for tool in call.backend.tools(call.actor).tools:
-        if tool.name == name:
-            taken = tool.full_schema.get("properties")
-            if tool.hints.read_only or not isinstance(taken, Mapping):
-                return {}
-            return header_arguments(call.request, taken.keys())
-    return {}
 
 
 MAX_LOAD: Final = 64 << 30
@@ -423,7 +389,9 @@ def build_routes(
         at("/stats", get=read_stats),
         at("/doctor", get=read_doctor),
         at("/plugins/{plugin}/{path}", get=read_plugin),
-        at("/invoke/{name}", post=invoke),
+        msgspec.structs.replace(
+            at("/invoke/{name}", post=invoke), take_for=partial(take_invocation, graphs)
+        ),
         at("/batch", post=batch),
         at("/admin/{op}", post=administer),
         at("/prov", get=provenance(declared.pop("prov")["get"])),
@@ -488,6 +456,17 @@ class RestApp:
         """``state`` is what handlers find in ``request.app.state``."""
         self.state = SimpleNamespace(**state)
         self._tree = RouteTree(routes)
+
+    def take_for(self, scope: Scope) -> Take | None:
+        """What answers POST requests with such a head that have arrived whole, if anything does.
+
+        ``scope`` has what an ASGI scope says about a head.
+        """
+        found = self._tree.find(scope)
+        if found is None or found[0].take_for is None:
+            return None
+        given = {**scope, "type": "http", "app": self, "path_params": found[1]}
+        return found[0].take_for(Request(given))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

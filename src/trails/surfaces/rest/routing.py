@@ -19,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from trails.model.actors import ACTOR_KEY, CHALLENGE_KEY, LOCAL, Actor
 from trails.model.origins import begin_request
+from trails.model.replies import Take
 from trails.model.results import Failure, describe_outage
 from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.compression import Compressor
@@ -107,6 +108,8 @@ class SegmentRoute(msgspec.Struct, frozen=True, eq=False):
 
     path: str
     app: Methods
+    take_for: Callable[[Request], Take | None] | None = None
+    """What answers POST requests that have arrived whole; None if they need ASGI."""
 
 
 class RouteTree:

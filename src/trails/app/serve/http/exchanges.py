@@ -23,9 +23,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from trails.app.serve.http.parser import KnownHeads, RequestHead
-from trails.app.serve.http.responses import write_lines, write_refusal
+from trails.app.serve.http.responses import write_refusal
 from trails.model.actors import ACTOR_KEY, Actor
-from trails.model.replies import Answer, Reply, Taken
+from trails.model.replies import Answer, Reply, Taken, write_lines
 
 ENDED: Final = write_refusal(
     401,

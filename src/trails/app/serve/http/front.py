@@ -207,11 +207,10 @@ class HttpInterface:
         policy, access = listener.policy, access_headers(scope)
         if access.authorization is not None:
             scope[PRESENTED_KEY] = presented_in(access.authorization)
-        name = self._names.get(head.raw_path)
-        graph = None if name is None else self._graphs.get(name)
+        named, parts = self._names.get(head.raw_path), _parts(scope)
+        graph = self._graphs.get(parts[2]) if len(parts) > 3 and parts[1] == "graphs" else None
         if (
-            name is None
-            or graph is None
+            graph is None
             or isinstance(graph, Failure)
             or head.method != "POST"
             or head.expects
@@ -221,7 +220,10 @@ class HttpInterface:
             or has_misplaced_token(scope, access)
         ):
             return Passage(listener)
-        take = self._endpoints[name].take_for(scope["headers"], scope.get(PRESENTED_KEY))
+        if named is None:
+            take = self._rest.take_for(scope)
+        else:
+            take = self._endpoints[named].take_for(scope["headers"], scope.get(PRESENTED_KEY))
         lines = common_lines(_common_headers(policy, scope["headers"]))
         return Passage(listener, take, access.authorization, graph.refuse_overload, lines)
 

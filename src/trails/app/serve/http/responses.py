@@ -7,7 +7,7 @@ others may keep those: a project's token is recognised by its form, the presente
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import msgspec
 from starlette.types import Scope
 
 from trails.model.actors import BEGINNING, PRESENTED_KEY, Actor, Secret, holds_token
-from trails.model.replies import Take
+from trails.model.replies import Take, write_lines
 from trails.projections.problems import PROBLEM, project_problem
 
 if TYPE_CHECKING:
@@ -64,20 +64,6 @@ class HeaderSender:
                 headers.append(_PRIVATE)
             message = {**message, "headers": headers}
         return self._send(message)
-
-
-_line_of: Final = b"%b: %b\r\n".__mod__
-_CONTROLS: Final = bytes({*range(32), 127} - {*b"\t\r\n"})
-
-
-def write_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Headers as lines; a value that would be read as several lines is refused."""
-    lines = [*map(_line_of, headers)]
-    text = b"".join(lines)
-    whole = len(text.translate(None, _CONTROLS)) == len(text)
-    if not whole or text.count(b"\r") != len(lines) or text.count(b"\n") != len(lines):
-        raise RuntimeError("a header has a character that no header has")
-    return text
 
 
 def common_lines(more: Headers) -> bytes:
@@ -137,7 +123,7 @@ def _write_response(
         *more,
     )
     first = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n".encode()
-    return b"".join((first, *map(_line_of, headers), b"\r\n", body))
+    return b"".join((first, write_lines(headers), b"\r\n", body))
 
 
 def interrupted(request: bytes) -> bytes:
