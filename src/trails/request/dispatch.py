@@ -164,9 +164,9 @@ class Dispatch:
 
     def _is_near(self, request: Request) -> bool:
         """Whether the context of a request can be opened without reading the disk."""
-        if "branch" not in request.entry.controls.names:
-            return True
         arguments = request.arguments
+        if not arguments or "branch" not in request.entry.controls.names:
+            return True
         branch = arguments.get("branch")
         return arguments.get("snapshot") is None and (
             branch is None or (isinstance(branch, str) and self._service.graph.has_checkout(branch))
@@ -218,10 +218,11 @@ class Dispatch:
         shape = shape or entry.shape
         body, largest = shape(result, None if ctx is None else ctx.shown), entry.largest
         source = entry.source
-        if isinstance(source, Capability):
+        if isinstance(source, Capability) and source.descriptor.cost:
             call.note = describe_cost(source, call, body)
-        if request.max_chars is not None and "max_chars" not in entry.arguments.names:
-            body = fit(result, body, request.max_chars, _again(request, len(body)))
+        most = request.max_chars
+        if most is not None and len(body) > most and "max_chars" not in entry.arguments.names:
+            body = fit(result, body, most, _again(request, len(body)))
         if len(body) > largest:
             raise LimitError(
                 f"the result of {entry.tool.name} has {len(body)} bytes, and a result may have "

@@ -331,6 +331,17 @@ def test_work_that_fails_is_answered_and_ends_the_connection():
     assert b"secret" not in found
 
 
+def test_what_can_not_be_taken_comes_through_asgi():
+    """An error on the short way is logged, and costs nobody an answer."""
+
+    def work(_body):
+        raise ValueError("a mistake")
+
+    with Server(Direct(work)) as server, server.connect() as sock:
+        begun(sock)
+        assert ask(sock, HEAD + b"1")[0] == 200
+
+
 def test_a_reply_at_once_and_a_large_one():
     """Replies need no task; large ones come whole."""
     with Server(Direct(lambda _body: Reply(202, JSON_LINES, b"x" * 100_000))) as server:

@@ -65,6 +65,8 @@ class WriteModes(msgspec.Struct, frozen=True):
 
     def of(self, actor: Actor) -> WriteMode:
         """The mode of an actor: its own, that of its groups (proposing comes first), or all's."""
+        if not self.writers:
+            return self.default
         own = self.writers.get(actor.name)
         if own is not None:
             return own

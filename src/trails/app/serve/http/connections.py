@@ -10,6 +10,7 @@ checked once a second, by ``expire``, so they cost nothing for each request.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from enum import Enum, auto
@@ -37,6 +38,7 @@ from trails.model.replies import Taken
 TakeWhole = Callable[[RequestHead, bytes, Listener], Taken | None]
 """Takes a request that has arrived whole, or leaves it to the ASGI application."""
 
+_logger: Final = logging.getLogger("trails")
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _AHEAD: Final = 8
 """Requests sent without waiting for answers after which a connection pauses, so that it does not
@@ -217,7 +219,13 @@ class BoundedProtocol(asyncio.Protocol):
         if self._take is None or self._listener is None or self.flow.write_paused:
             return False
         found = self._parser.match(data)
-        taken = None if found is None else self._take(*found, self._listener)
+        if found is None:
+            return False
+        try:
+            taken = self._take(*found, self._listener)
+        except Exception:
+            _logger.exception("a request could not be taken", extra={"event": "request.failed"})
+            return False
         if taken is None:
             return False
         self._stage = _PATIENCE
