@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from trails.errors import ConflictError, StorageError
-from trails.log.append import append
+from trails.log.append import Turn
 from trails.log.sqlite import SqliteLog
 from trails.model.history import Activity, CommitDraft, chain_digest, commit_id
 from trails.model.types import Schema
@@ -25,14 +25,21 @@ def open_log(folder):
 TIME = "2026-01-01T00:00:00Z"
 
 
-def write(log, text=LINE, *, head="now", branch="main", time=TIME, merged=None, schema=None):
-    """Append one commit with some added statements."""
+def add(log, turn, text=LINE, *, branch="main", time=TIME, merged=None, schema=None, call=None):
+    """Put one commit with some added statements into a turn."""
     payload = log.new_payload()
     payload.added.write(text, text.count(b"\n"))
     schema = schema or Schema()
     draft = CommitDraft(branch, "ann", time, schema.digest, "m")
-    at = log.head(branch) if head == "now" else head
-    return append(log, draft, payload.seal(), schema, at, merged)
+    return turn.add(draft, payload.seal(), schema, merged, call=call).commit
+
+
+def write(log, *args, **options):
+    """Append one commit in a turn of its own."""
+    turn = Turn(log)
+    commit = add(log, turn, *args, **options)
+    turn.append()
+    return commit
 
 
 @pytest.fixture
@@ -95,13 +102,63 @@ def test_rows_can_not_be_changed_or_removed(tmp_path, table):
 def test_appending_after_a_stale_head_is_refused(log):
     """The compare-and-swap happens inside the log, whatever the caller believes."""
     write(log)
-    stale = log.head("main")
+    stale, turn = log.head("main"), Turn(log)
+    add(log, turn)
     write(log)
     with pytest.raises(ConflictError) as caught:
-        write(log, head=stale)
+        turn.append()
     assert caught.value.data["head"] == log.head("main").commit
     assert caught.value.data["expected_head"] == stale.commit
     assert len(list(log.commits())) == 2
+
+
+def test_a_turn_is_appended_as_a_whole(log):
+    """Commits on several branches follow each other, and all of them are there or none."""
+    write(log)
+    turn = Turn(log)
+    made = [add(log, turn, branch=branch) for branch in ("main", "b", "main", "b")]
+    assert [each.seq for each in made] == [2, 3, 4, 5]
+    assert made[2].parents == (made[0].id,)
+    assert made[3].parents == (made[1].id,)
+    assert log.head("b") is None
+    turn.append()
+    assert [each.id for each in log.commits(1)] == [each.id for each in made]
+    assert (log.head("main").commit, log.head("b").commit) == (made[2].id, made[3].id)
+    late = Turn(log)
+    for branch in ("b", "main"):
+        add(log, late, branch=branch)
+    write(log)
+    with pytest.raises(ConflictError):
+        late.append()
+    assert log.last_seq() == 6
+    assert log.head("b").commit == made[3].id
+
+
+def test_a_call_that_a_crash_cuts_off_is_recorded_with_its_commit(tmp_path):
+    """Its activity comes with the next opening, once; one that was recorded stays as it is."""
+    log = open_log(tmp_path)
+    for name in ("cut", "whole"):
+        call = Activity(name, "ann", "x.y", TIME, TIME, "ok")
+        turn = Turn(log)
+        add(
+            log,
+            turn,
+            call=lambda commit, call=call: msgspec.structs.replace(call, generated=(commit,)),
+        )
+        turn.append()
+        if name == "whole":
+            made = msgspec.structs.replace(call, generated=(turn.entries[0].commit.id,), detail="x")
+            log.insert_activities([made])
+    assert [each.id for _, each in log.activities()] == ["whole"]
+    log.close()
+    for _ in range(2):
+        log = open_log(tmp_path)
+        found = {each.id: each for _, each in log.activities()}
+        assert set(found) == {"cut", "whole"}
+        assert found["whole"].detail == "x"
+        assert "recorded with its commit" in found["cut"].detail
+        assert found["cut"].generated == (log.at(1).id,)
+        log.close()
 
 
 def test_racing_appenders_make_one_line(log):
@@ -135,7 +192,9 @@ def test_large_deltas_stream_into_compressed_segments(tmp_path):
         piece = text[start : start + 100_000]
         payload.added.write(piece, piece.count(b"\n"))
     draft = CommitDraft("main", "ann", "t", Schema().digest)
-    commit = append(log, draft, payload.seal(), Schema(), None)
+    turn = Turn(log)
+    commit = turn.add(draft, payload.seal(), Schema()).commit
+    turn.append()
     files = list((tmp_path / "segments").iterdir())
     assert len(files) == 1
     assert files[0].stat().st_size < len(text) / 3
@@ -204,7 +263,7 @@ def test_a_commit_is_never_older_than_its_parents(log):
     ]
     assert times == ["2026-03-01T00:00:00.000Z"] * 2
     assert write(log, time="2026-03-01T00:00:00.001Z").time == "2026-03-01T00:00:00.001Z"
-    newer = write(log, branch="b", time="2026-05-01T00:00:00.000Z", head=None)
+    newer = write(log, branch="b", time="2026-05-01T00:00:00.000Z")
     merged = write(log, time="2026-04-01T00:00:00.000Z", merged=newer.id)
     assert merged.time == newer.time
 

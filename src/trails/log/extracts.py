@@ -24,7 +24,7 @@ from trails.model.types import Schema
 
 _ARCHIVES: Final = "archives"
 """The table with the files of activities that have left the log."""
-_TIMELESS: Final = frozenset({"header", "schemas", "heads", "activity_nodes", _ARCHIVES})
+_TIMELESS: Final = frozenset({"header", "schemas", "heads", "calls", "activity_nodes", _ARCHIVES})
 """Tables without place numbers that hold nothing wrong as of an earlier commit."""
 _COMMIT = msgspec.json.Decoder(Commit)
 _MOVE = msgspec.json.Decoder(Move)

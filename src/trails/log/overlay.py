@@ -193,39 +193,20 @@ class OverlayLog:
         """Where the next commit's delta is collected."""
         return PayloadWriter(self._folder)
 
-    def insert(
-        self,
-        commit: Commit,
-        payload: Payload,
-        schema: Schema,
-        expected: str,
-        keyed: KeyedOutcome | None = None,
-    ) -> None:
-        """Keep a commit, if its branch is still at ``expected``."""
-        self.insert_all([LogEntry(commit, payload, schema)], expected, keyed=keyed)
-
-    def insert_all(
-        self,
-        entries: Iterable[LogEntry],
-        expected: str,
-        *,
-        move: Move | None = None,
-        keyed: KeyedOutcome | None = None,
-    ) -> None:
-        """Keep commits of one branch, if it is still at ``expected``."""
+    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None:
+        """Keep commits, if the branch of each is where it is expected to be."""
         if move is not None:
             self.move(move, "")
         for each in entries:
             commit = each.commit
-            self._check(commit.branch, expected)
+            self._check(commit.branch, each.expected)
             if (self.head(commit.branch) or Head("", 0, "")).schema != commit.schema:
                 self._version += 1
             self._heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
             self._commits[commit.id] = commit
             self.entries.append(each)
-            expected = commit.id
-        if keyed is not None:
-            self.remember(keyed, "")
+            if each.keyed is not None:
+                self.remember(each.keyed, "")
 
     def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move:
         """Make, move or delete a branch, if it is still where ``move.before`` says."""

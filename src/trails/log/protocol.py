@@ -1,8 +1,8 @@
 """What any log must do; SQLite is the first to do it, PostgreSQL can be the next.
 
 Reading is open to all. Writing goes through :mod:`trails.log.append`, which
-computes the chained digest and calls ``insert``; the compare-and-swap on the
-branch's head happens inside the log's own transaction.
+computes the chained digest; ``insert_all`` takes the compare-and-swap on the head of each
+branch and everything else in one transaction.
 """
 
 from __future__ import annotations
@@ -31,11 +31,17 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """A commit on its way into a log."""
+    """A commit on its way into a log, with all that becomes durable together with it."""
 
     commit: Commit
     payload: Payload
     schema: Schema
+    expected: str
+    """Where its branch has to be."""
+    keyed: KeyedOutcome | None = None
+    """What a retry with its idempotency key is answered."""
+    call: Activity | None = None
+    """The call that made it, as its activity would be if it ended now."""
 
 
 class Log(Protocol):
@@ -78,22 +84,7 @@ class Log(Protocol):
     def check_archives(self) -> list[str]: ...
 
     def new_payload(self) -> PayloadWriter: ...
-    def insert(
-        self,
-        commit: Commit,
-        payload: Payload,
-        schema: Schema,
-        expected: str,
-        keyed: KeyedOutcome | None = None,
-    ) -> None: ...
-    def insert_all(
-        self,
-        entries: Iterable[LogEntry],
-        expected: str,
-        *,
-        move: Move | None = None,
-        keyed: KeyedOutcome | None = None,
-    ) -> None: ...
+    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None: ...
     def adopt(self, payload: Payload, folder: Path | None) -> None: ...
     def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move: ...
     def remember(self, keyed: KeyedOutcome, now: str) -> None: ...

@@ -15,6 +15,7 @@ import msgspec
 
 from trails.errors import TrailsError
 from trails.log.payloads import DeltaPart, open_part
+from trails.log.protocol import LogEntry
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, SEGMENTS, connect_read_only
 from trails.log.tail import KeptCommit, KeptMove, TailDelta, TailFrame
@@ -207,7 +208,7 @@ def _put_commit(log: SqliteLog, frame: TailFrame, segments: Path) -> bool:
         return False
     if schema is None or not _is_whole(commit, kept, schema, digests, segments):
         return False
-    log.insert(commit, kept.payload, schema, kept.before, kept.keyed)
+    log.insert_all([LogEntry(commit, kept.payload, schema, kept.before, kept.keyed)])
     return True
 
 

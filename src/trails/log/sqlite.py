@@ -36,6 +36,7 @@ from trails.log.extracts import Extract, extract
 from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, LogEntry, head_moved
 from trails.log.storage import (
+    CALLS_TABLE,
     EXTRACT,
     KEYS_TABLE,
     LOG_FILE,
@@ -83,6 +84,8 @@ _AT_ONCE: Final = 512
 _DELETED_AT_ONCE: Final = 2_000
 """Archived activities that one transaction deletes: writers wait for it."""
 _USES: Final = "INSERT OR IGNORE INTO activity_nodes VALUES "
+_CUT: Final = "recorded with its commit; the process ended before the rest was"
+"""What the activity says of a call that a crash cut off, or whose record it did."""
 
 _COMMIT = msgspec.json.Decoder(Commit)
 _KEYED = msgspec.json.Decoder(KeyedOutcome)
@@ -148,6 +151,8 @@ class SqliteLog:
                 self._add_missing()
             with storage_errors("read the log"):
                 self._archives = read_archives(self._db)
+            if not read_only:
+                self._end_calls()
         except BaseException:
             self._db.close()
             raise
@@ -194,11 +199,12 @@ class SqliteLog:
         with storage_errors("read the log"):
             rows = self._db.execute("SELECT name FROM sqlite_master")
             known = {name for (name,) in rows}
-        wanted = {"moves", "idempotency_keys", "activity_nodes"}
+        wanted = {"moves", "idempotency_keys", "activity_nodes", "calls"}
         if wanted | {"commits_migrations", "commits_renames"} <= known:
             return
         with self._transaction("create the log"):
             add_activity_indexes(self._db)
+            self._db.execute(CALLS_TABLE)
             self._db.execute(MIGRATIONS_INDEX)
             self._db.execute(RENAMES_INDEX)
             if "moves" not in known:
@@ -207,6 +213,14 @@ class SqliteLog:
             if "idempotency_keys" not in known:
                 for statement in KEYS_TABLE:
                     self._db.execute(statement)
+
+    def _end_calls(self) -> None:
+        """Record the calls whose commits were the last thing that is known of them."""
+        with storage_errors("read the log"):
+            rows = self._db.execute("SELECT record FROM calls").fetchall()
+        if rows:
+            found = (_decode(_ACTIVITY, record) for (record,) in rows)
+            self.insert_activities(msgspec.structs.replace(each, detail=_CUT) for each in found)
 
     def _read_heads(self) -> dict[str, Head]:
         with storage_errors("read the log"):
@@ -625,55 +639,44 @@ class SqliteLog:
         """Where the next commit's delta is collected."""
         return PayloadWriter(self._segments)
 
-    def insert(
-        self,
-        commit: Commit,
-        payload: Payload,
-        schema: Schema,
-        expected: str,
-        keyed: KeyedOutcome | None = None,
-    ) -> None:
-        """Make a commit durable, if its branch is still at ``expected``."""
-        self.insert_all([LogEntry(commit, payload, schema)], expected, keyed=keyed)
+    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None:
+        """Make commits durable, all or none, if the branch of each is where it is expected to be.
 
-    def insert_all(
-        self,
-        entries: Iterable[LogEntry],
-        expected: str,
-        *,
-        move: Move | None = None,
-        keyed: KeyedOutcome | None = None,
-    ) -> None:
-        """Make commits of one branch durable, all or none, if it is still at ``expected``.
-
-        ``move`` creates the branch first.
+        ``move`` creates a branch first.
         """
-        every, added, number, schema = list(entries), [], 0, ""
+        every, number, schema = list(entries), 0, ""
+        bodies: list[bytes | None] = []
+        heads: dict[str, Head] = {}
         with self._transaction("append to the log"):
             if move is not None:
                 schema = self._schema_at(move.commit)
                 number, move = self._insert_move(move, schema)
-            head = self._heads.get(every[0].commit.branch)
-            known = schema if head is None else head.schema
+                heads[move.branch] = Head(move.commit, 0, schema)
             for each in every:
-                self._move_head(each.commit, expected)
-                added.append((expected, self._insert_commit(each, known)))
-                expected, known = each.commit.id, each.commit.schema
+                commit = each.commit
+                known = heads.get(commit.branch) or self._heads.get(commit.branch)
+                self._move_head(commit, each.expected)
+                bodies.append(self._insert_commit(each, None if known is None else known.schema))
+                heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
+                if each.keyed is not None:
+                    self._remember(each.keyed, commit.time)
+                if each.call is not None:
+                    self._db.execute(
+                        "INSERT OR REPLACE INTO calls VALUES (?, ?)",
+                        (each.call.id, canonical(each.call)),
+                    )
             last = every[-1].commit
-            if keyed is not None:
-                self._remember(keyed, last.time)
             self._newest = last.seq  # here, because an interrupt can follow the COMMIT
-        self._heads[last.branch] = Head(last.id, last.seq, last.schema)
-        if move is not None or any(body is not None for _, body in added):
+        self._heads.update(heads)
+        if move is not None or any(body is not None for body in bodies):
             self._branches_version += 1
         self._last = last
         if self._tail is not None:
             if move is not None:
                 self._tail.add_move(number, move, schema, None)
             self._fill_tail(self._tail, every[0].commit.seq)
-            for each, (before, body) in zip(every, added, strict=True):
-                key = keyed if each.commit is last else None
-                self._tail.add_commit(each.commit, each.payload, body, before, key)
+            for each, body in zip(every, bodies, strict=True):
+                self._tail.add_commit(each.commit, each.payload, body, each.expected, each.keyed)
 
     def _schema_at(self, identifier: str) -> str:
         found = None if identifier == GENESIS else self.commit(identifier)
@@ -800,7 +803,7 @@ class SqliteLog:
         every = list(activities)
         # A statement a row, or BEGIN and COMMIT around one statement, would take the interpreter's
         # lock back from threads that answer calls, each time.
-        alone = len(every) <= _AT_ONCE and not any(each.nodes for each in every)
+        alone = len(every) <= _AT_ONCE and not any(each.nodes or each.generated for each in every)
         with (self._writing if alone else self._transaction)("append to the log"):
             (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
             rows = [(at, each.id, canonical(each)) for at, each in enumerate(every, last + 1)]
@@ -809,6 +812,9 @@ class SqliteLog:
                 (node, at) for at, each in enumerate(every, last + 1) for node in each.nodes
             )
             self._insert_many(_USES, used)
+            made = [(each.id,) for each in every if each.generated]
+            if made:
+                self._db.executemany("DELETE FROM calls WHERE id = ?", made)
 
     def _insert_many(self, start: str, rows: Sequence[tuple[object, ...]]) -> None:
         for at in range(0, len(rows), _AT_ONCE):

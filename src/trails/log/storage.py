@@ -347,6 +347,10 @@ CREATE TABLE activity_nodes (
     node TEXT NOT NULL, activity INTEGER NOT NULL, PRIMARY KEY (node, activity)
 ) WITHOUT ROWID"""
 """The nodes that activities have read, of those that are not archived."""
+CALLS_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS calls (id TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID
+"""
+"""Calls that made a commit and have no activity yet. Added to logs that were made before."""
 _APPEND_ONLY: Final = """
 CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table}
 BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END;
@@ -384,6 +388,7 @@ def create_tables(db: sqlite3.Connection, header: HeaderRow) -> None:
         for table in ("commits", "activities", "schemas", "header"):
             make_append_only(db, table)
         add_activity_indexes(db)
+        db.execute(CALLS_TABLE)
         db.execute(MIGRATIONS_INDEX)
         db.execute(RENAMES_INDEX)
         db.execute("INSERT INTO header VALUES (?, ?, ?, ?)", header)

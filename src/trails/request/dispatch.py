@@ -68,7 +68,7 @@ class Dispatch:
             else:
                 prepared = self._prepare(request, ctx)
             result = await cast(Awaitable[object], entry.handler(ctx, **prepared))
-            if call.committed:
+            if call.committed and not call.recorded:
                 return await self._in_thread(call, self._succeed, request, result)
             return self._succeed(request, result)
         except asyncio.CancelledError:

@@ -43,10 +43,10 @@ def disk() -> Iterator[Disk]:
     found.log.close()
 
 
-def call(name: str, *, committed: bool = False) -> CallRecord:
+def call(name: str, *, committed: bool = False, recorded: bool = False) -> CallRecord:
     """A call that has begun."""
     found = CallRecord("ann", name, "tool", reads=not committed)
-    found.committed = committed
+    found.committed, found.recorded = committed, recorded
     return found
 
 
@@ -79,6 +79,27 @@ def test_a_refused_record_is_reported_once_and_written_later(
         sleep(0.01)
     stream.close()
     assert {"write", "failed"} <= set(disk.names())
+
+
+def test_a_call_that_is_recorded_with_its_commit_waits_for_no_disk(disk: Disk) -> None:
+    """Only its end is missing, and found before it is written; a failure is written at once."""
+    stream = Activities(disk.log)
+    disk.error = StorageError("input/output error")
+    made = call("write", committed=True, recorded=True)
+    stream.end(made, "ok")
+    assert stream.waiting == 1
+    assert stream.find({made.id: ""})[made.id].name == "write"
+    disk.error = None
+    stream.end(call("failed", committed=True, recorded=True), "internal")
+    assert disk.names() == ["write", "failed"]
+    stream.close()
+
+
+def test_a_change_after_a_commit_is_not_recorded_yet() -> None:
+    """A branch that the call moved after its commit: its activity is written at its end."""
+    made = call("write", committed=True, recorded=True)
+    made.change()
+    assert (made.committed, made.recorded) == (True, False)
 
 
 def test_the_warning_is_repeated_after_a_while(

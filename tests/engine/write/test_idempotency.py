@@ -14,6 +14,7 @@ from trails import App, Context, Node, capability, node_type, predicate
 from trails.engine.graph.open import open_graph
 from trails.engine.write import write as idempotency
 from trails.errors import ConflictError
+from trails.log.protocol import LogEntry
 from trails.log.sqlite import SqliteLog
 from trails.model.actors import Actor
 from trails.model.history import (
@@ -356,7 +357,7 @@ def old_commit(log, key):
         1, commit_id(digest), "main", (), draft.actor, draft.time, draft.schema, 1, 0,
         sealed.digest, digest, "m", None, key,
     )  # fmt: skip
-    log.insert(commit, sealed, schema, "")
+    log.insert_all([LogEntry(commit, sealed, schema, "")])
     return commit
 
 

@@ -1,8 +1,9 @@
 """Activities: every call leaves a record in the log, whatever its outcome.
 
-A call that made a commit is answered only when its activity is in the log too. The others are
-written together, a few at a time, so that a read waits for no disk; a crash may lose the last of
-those and nothing else.
+A call that made a commit is recorded with it, as of that moment: its activity survives whatever the
+commit does. All activities are written together, a few at a time, so that no call waits for the
+disk a second time; a crash may lose the last of those that made no commit, and nothing else. A call
+that changed only branches, or failed after its commit, waits for its activity.
 
 Refused calls cost their caller nothing, so they must not fill the log. The first of a kind is kept
 as it is; those that follow within a minute become one record with their number and the times of the
@@ -20,6 +21,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic, time_ns
 from typing import Final, NamedTuple
+
+import msgspec
 
 from trails.errors import StorageError, StorageFullError
 from trails.log.activities import matches
@@ -250,6 +253,7 @@ class CallRecord:
         "note",
         "origin",
         "reads",
+        "recorded",
         "spent",
         "started",
         "statements",
@@ -275,6 +279,9 @@ class CallRecord:
         self.started = time_ns()
         self.origin = ORIGIN.get()
         self.committed = False
+        """Whether it has changed something, or may have."""
+        self.recorded = False
+        """Whether the log has it, together with the last thing that it changed."""
         self.used: list[str] = []
         """The commit that it reads, then the nodes that it read by reference, the first few."""
         self.generated: list[str] = []
@@ -307,10 +314,22 @@ class CallRecord:
         if len(self.used) < MOST_USED and what and what not in self.used:
             self.used.append(what)
 
-    def generate(self, commit: str) -> None:
-        """Say that it has made a commit."""
+    def change(self) -> None:
+        """Say that it is about to change something: also if that fails, it can be in the log."""
+        self.committed, self.recorded = True, False
+
+    def generate(self, commit: str, *, recorded: bool) -> None:
+        """Say that it has made a commit, and whether it is ``recorded`` with that."""
         if len(self.generated) < MOST_USED:
             self.generated.append(commit)
+        self.recorded = recorded
+
+    def describe(self, commit: str | None = None) -> Activity:
+        """Its activity if it ended now, and well, with one more commit."""
+        found = self.activity(time_ns(), "ok", self.note)
+        if commit is None or len(found.generated) >= MOST_USED:
+            return found
+        return msgspec.structs.replace(found, generated=(*found.generated, commit))
 
     def activity(self, at: int, outcome: str, detail: str) -> Activity:
         """What the log keeps of it."""
@@ -365,7 +384,10 @@ class Activities:
         self._writer: threading.Thread | None = None
 
     def end(self, call: CallRecord, outcome: str, detail: str = "") -> None:
-        """Keep what came of a call; of one that made a commit, at once. What came first counts."""
+        """Keep what came of a call; of one that changed something and is not recorded, at once.
+
+        What came first counts.
+        """
         if call.ended:
             return
         call.ended = True
@@ -375,7 +397,8 @@ class Activities:
             return
         waiting = self._waiting
         waiting.append((call, now, outcome, detail))
-        if call.committed or len(waiting) > _MOST or self._closed:
+        urgent = call.committed and not (call.recorded and outcome == "ok")
+        if urgent or len(waiting) > _MOST or self._closed:
             try:
                 self.flush()
             except StorageError as error:
@@ -511,7 +534,10 @@ class Activities:
 
     def find(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
         """Activities by id; ``wanted`` has the time of a commit that each of them made."""
-        return self._log.find_activities(wanted)
+        with self._turn:
+            waiting = [_activity_of(*each) for each in self._waiting if each[0].committed]
+            found = self._log.find_activities(wanted)
+        return found | {each.id: each for each in waiting if each.id in wanted}
 
     def archivable(self) -> int:
         """How many activities are old enough, or too many, to stay in the log."""

@@ -169,9 +169,8 @@ class DraftGraph(Graph):
     def renumbered(self, last: int) -> Iterator[LogEntry]:
         """What it holds, as it follows the commit at a place of the log."""
         for place, each in enumerate(self.log.entries, start=last + 1):
-            yield LogEntry(
-                msgspec.structs.replace(each.commit, seq=place), each.payload, each.schema
-            )
+            commit = msgspec.structs.replace(each.commit, seq=place)
+            yield LogEntry(commit, each.payload, each.schema, each.expected)
 
     def let_go(self) -> None:
         """Close the node file: what it holds is in the overlay of the log too.

@@ -285,7 +285,7 @@ class Versions:
         """Mark the call as writing, so that its activity is recorded."""
         check_credential(self._graph, self._call)
         if self._call is not None:
-            self._call.committed = True
+            self._call.change()
 
     def branches(self) -> list[BranchInfo]:
         """All visible branches, ``main`` first."""

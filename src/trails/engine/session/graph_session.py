@@ -699,8 +699,7 @@ class GraphSession:
             raise
         self._open = None
         if self._call is not None:
-            # Set first, because a write that fails here can still be in the log.
-            self._call.committed = True
+            self._call.change()
         commit = opened.commit = self._describe(write.finish())
         if self._call is not None and commit is not None:
             self._call.statements += commit.added + commit.removed

@@ -36,7 +36,7 @@ from trails.engine.visibility.access import (
 )
 from trails.engine.write.pending import ChangeReport, PendingNodes, WriteDelta
 from trails.errors import FieldError, LimitError, StorageError, TransactionError, ValidationError
-from trails.log.append import append
+from trails.log.append import Turn
 from trails.log.payloads import Payload
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Commit, CommitDraft, MigrationMark, Move, Rename
@@ -271,11 +271,12 @@ class Write:
                     self._draft.renames,
                 )
             graph.on_step("before_append")
-            head = graph.log.head(checkout.name)
             keyed = None if self.key is None else self.key.outcome(self.result)
-            commit = append(
-                graph.log, self._draft, payload, checkout.schema, head, self._merged, keyed
-            )
+            call = None if self._call is None else self._call.describe
+            turn = Turn(graph.log)
+            entry = turn.add(self._draft, payload, checkout.schema, self._merged, keyed, call)
+            commit = entry.commit
+            turn.append()
         except BaseException:
             try:
                 pending.settle()
@@ -285,7 +286,7 @@ class Write:
         # The commit is durable from here on; an error below only means that a view lags behind.
         self.outcome.landed = True
         if self._call is not None:
-            self._call.generate(commit.id)
+            self._call.generate(commit.id, recorded=not isinstance(graph, DraftGraph))
         graph.blobs_committed(blobs)
         with self._stack:
             try:
@@ -387,8 +388,12 @@ def land(
         for each in entries:
             graph.log.adopt(each.payload, draft.log.folder)
         graph.on_step("before_append")
-        graph.log.insert_all(entries, draft.start.commit, move=move, keyed=keyed)
+        made_by = None if call is None else call.describe()
+        entries[-1] = msgspec.structs.replace(entries[-1], keyed=keyed, call=made_by)
+        graph.log.insert_all(entries, move=move)
         # The commits are durable from here on; an error below only means that a view lags behind.
+        if call is not None:
+            call.recorded = True
         graph.blobs_committed(draft.named_blobs)
         graph.on_step("after_append")
         if move is not None and graph.branch_makers is not None:

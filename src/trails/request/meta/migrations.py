@@ -259,7 +259,7 @@ def _perform(
         planned = plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=False)
         refuse_plan(planned, allow_data_loss=sponsor.allow_data_loss)
     if ctx.call is not None:
-        ctx.call.committed = True
+        ctx.call.change()
     done = []
     left = len(migrator.find_pending(None)) if runs and runs[0].direction == "forward" else 0
     for at, run in enumerate(runs, 1):
