@@ -67,16 +67,25 @@ class FairQueue:
             gate = threading.Lock()
             gate.acquire()
             self._waiting.setdefault(actor, deque()).append(gate)
-        if gate.acquire(timeout=timeout):
-            return True
+        try:
+            if gate.acquire(timeout=timeout):
+                return True
+        except BaseException:  # an interrupt: nobody is there to take the slot
+            if not self._withdraw(actor, gate):
+                self.release(actor)
+            raise
+        return not self._withdraw(actor, gate)
+
+    def _withdraw(self, actor: str, gate: threading.Lock) -> bool:
+        """Wait no longer; False if the slot was handed over just before."""
         with self._lock:
             queue = self._waiting.get(actor)
             if queue is None or gate not in queue:
-                return True  # the slot was handed over just before the timeout
+                return False
             queue.remove(gate)
             if not queue:
                 del self._waiting[actor]
-            return False
+            return True
 
     @property
     def used(self) -> int:
@@ -98,13 +107,28 @@ class FairQueue:
     def release(self, actor: str = NO_ACTOR) -> None:
         """Release a slot, to the next actor in turn that may have one."""
         with self._lock:
-            self._free += 1
-            for taken in (self._taken, self._heavy):
-                if taken[actor] <= 1:
-                    del taken[actor]
-                else:
-                    taken[actor] -= 1
-            self._hand_out()
+            self._release(actor)
+
+    def hand_over(self, actor: str = NO_ACTOR) -> bool:
+        """Release a slot if somebody waits for one and gets it; False if it is kept."""
+        with self._lock:
+            if not self._waiting:
+                return False
+            free = self._free
+            self._release(actor)
+            if self._free <= free:
+                return True
+            self._take(actor)  # those who wait may have no more of them
+            return False
+
+    def _release(self, actor: str) -> None:
+        self._free += 1
+        for taken in (self._taken, self._heavy):
+            if taken[actor] <= 1:
+                del taken[actor]
+            else:
+                taken[actor] -= 1
+        self._hand_out()
 
     def _may(self, actor: str) -> bool:
         if self._per_actor and self._taken[actor] >= self._per_actor:

@@ -115,8 +115,8 @@ class View(Protocol[R_contra]):
     def forward(self, ref: R_contra, head: Head, source: R_contra) -> None:
         """Bring a branch to where another one is."""
 
-    def land(self, ref: R_contra, commit: Commit, payload: Payload) -> None:
-        """Apply a commit that was just appended to a branch."""
+    def land(self, commits: Sequence[tuple[R_contra, Commit, Payload]]) -> None:
+        """Apply commits that were just appended to branches, in their order."""
 
     def drop(self, names: Sequence[str]) -> None:
         """Remove everything about branches and snapshots that are gone."""

@@ -79,10 +79,11 @@ class TypeCounts:
         del source
         self.follow(ref, head)
 
-    def land(self, ref: Ref, commit: Commit, payload: Payload) -> None:
-        """Count what a write did."""
-        with self._history.step(commit, payload) as step:
-            self._apply(ref, step)
+    def land(self, commits: Sequence[tuple[Ref, Commit, Payload]]) -> None:
+        """Count what writes did."""
+        for ref, commit, payload in commits:
+            with self._history.step(commit, payload) as step:
+                self._apply(ref, step)
 
     def drop(self, names: Sequence[str]) -> None:
         """Forget branches."""

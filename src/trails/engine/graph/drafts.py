@@ -117,6 +117,7 @@ class DraftGraph(Graph):
         self._compiled = base._compiled  # noqa: SLF001 - schemas by digest are the same
         self.on_step, self.progress, self.feed = ignore, ignore, Feed()
         self._writers, self._owner, self._retry_at = FairQueue(1), None, 0.0
+        self._group = None
         self.visible_counts, self.edge_ends = {}, {}
         self.before_closing = []
 
@@ -204,10 +205,11 @@ class _DraftNodes(NodeIndexes):
         """Do nothing."""
         del names
 
-    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
+    def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Keep what the write has changed."""
-        del payload
-        ref.nodes.commit(Position(commit.seq, commit.id))
+        for ref, commit, _ in commits:
+            ref.nodes.move(Position(commit.seq, commit.id))
+        self.file.commit()
 
     def settle_now_or_later(self) -> None:
         """Do nothing: the root is never written here."""
@@ -265,9 +267,9 @@ class _DraftStores(Stores):
         """Do nothing: it follows when it is asked."""
         del ref, head
 
-    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
+    def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Do nothing: it follows when it is asked."""
-        del ref, commit, payload
+        del commits
 
     def close(self) -> None:
         """Close it."""

@@ -26,6 +26,7 @@ from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
+from trails.engine.graph.groups import WriteGroup
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.slow_queries import SlowQueries
 from trails.engine.graph.stores import Stores
@@ -164,6 +165,7 @@ class Graph:
         self.blocking = Meter(0)
         """Seconds for which each actor's long writes have kept others waiting."""
         self._owner: int | None = None
+        self._group: WriteGroup | None = None
         self._retry_at = 0.0
         self._compiled: dict[str, CompiledSchema] = {}
         self._checkouts: dict[str, Checkout] = {}
@@ -352,8 +354,13 @@ class Graph:
         return self._writers.used, self._writers.waiting
 
     @contextmanager
-    def writing(self, actor: str = NO_ACTOR, timeout: float = 60.0) -> Iterator[None]:
-        """Hold the writer's lock; the actors who wait for it take turns."""
+    def writing(
+        self, actor: str = NO_ACTOR, timeout: float = 60.0, *, joins: bool = False
+    ) -> Iterator[None]:
+        """Hold the writer's lock; the actors who wait for it take turns.
+
+        ``joins``: what is done can be a part of the group of writes that is not durable yet.
+        """
         me = threading.get_ident()
         if self._owner == me:
             raise TransactionError(
@@ -368,13 +375,58 @@ class Graph:
         begun = monotonic()
         try:
             with without_pauses():
+                if not joins:
+                    self.end_group()
                 yield
         finally:
-            self._owner = None
             held = monotonic() - begun
             if held > _SHORT and self._writers.has_others(actor):
                 self.blocking.add(actor, held)
+            self._give_back(actor)
+
+    def _give_back(self, actor: str) -> None:
+        """Release the writer's lock: to the next writer, or when no write is pending."""
+        group = self._group
+        if group is None or not group.tickets:
+            self._group, self._owner = None, None
             self._writers.release(actor)
+            return
+        me, self._owner = self._owner, None
+        if not group.full and self._writers.hand_over(actor):
+            return
+        self._owner = me
+        try:
+            group.land()
+        finally:
+            self._group, self._owner = None, None
+            self._writers.release(actor)
+            group.publish()
+
+    def group(self) -> WriteGroup:
+        """The writes that are not durable yet; called with the writer's lock."""
+        if self._group is None:
+            self._group = WriteGroup(self)
+        return self._group
+
+    def end_group(self) -> None:
+        """Make writes durable that others have left to this one; called with the lock."""
+        group, self._group = self._group, None
+        if group is not None and group.tickets:
+            try:
+                group.land()
+            finally:
+                group.publish()
+
+    def is_prepared(self, checkout: Checkout) -> bool:
+        """Whether ``prepare`` would change nothing; called with the writer's lock."""
+        return (
+            all(view.ready for view in self.views)
+            and self._checkouts.get(checkout.name) is checkout
+            and checkout.nodes.known
+            and checkout.nodes.position.commit == self.log_head(checkout.name).commit
+            and checkout.nodes.schema.digest == self.log_head(checkout.name).schema
+            and (checkout is not self.main or self.nodes.settled)
+        )
 
     def prepare(self, checkout: Checkout, *, settled: bool = True) -> None:
         """Make a checkout ready to be written, or moved; called with the writer's lock."""

@@ -21,7 +21,7 @@ from typing import Final
 from trails.engine.graph.ancestry import Path as CommitPath
 from trails.engine.graph.checkouts import MAIN, SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, Refold, left_as_it_was
-from trails.errors import CorruptionError, TrailsError
+from trails.errors import CorruptionError, StorageError, TrailsError
 from trails.log.payloads import Payload
 from trails.model.fairness import NO_ACTOR, WorkInProgress, give_way
 from trails.model.history import GENESIS, Commit, Head, Position
@@ -388,13 +388,15 @@ class NodeIndexes:
             self._put_layer(checkout, head)
         checkout.use(self._folding.compiled(head.schema))
 
-    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
-        """Commit the transaction in which the write was checked."""
-        del payload  # its changes are in the transaction already
-        first = self._ancestry.place(commit.first_parent)
+    def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
+        """Commit the transaction in which the writes were checked: it has their changes."""
+        if not self.file.in_transaction:  # SQLite has rolled it back, for lack of space
+            raise StorageError("the changes of the node index are lost")
         with self.file.errors("write the node index"):
-            add_commit(self.file.db, commit.seq, first)
-        ref.nodes.commit(Position(commit.seq, commit.id))
+            for ref, commit, _ in commits:
+                add_commit(self.file.db, commit.seq, self._ancestry.place(commit.first_parent))
+                ref.nodes.move(Position(commit.seq, commit.id))
+        self.file.commit()
 
     # --- layers --------------------------------------------------------------------------
 
@@ -460,9 +462,14 @@ class NodeIndexes:
         if self.settling.is_due():
             self.settling.begin()
 
+    @property
+    def settled(self) -> bool:
+        """Whether ``main`` is on the root."""
+        return self._main.nodes.layer.number == ROOT
+
     def settle_now_or_later(self) -> None:
         """Before ``main`` is written: what takes long is left to a thread."""
-        if self._main.nodes.layer.number == ROOT:
+        if self.settled:
             return
         if self.settling.is_due():
             self.settling.begin()

@@ -213,10 +213,13 @@ class Stores:
         self.main().finish(staged)
         self._finished = payload, staged
 
-    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
-        """Apply a commit to main's store; others follow when they are asked: many never are."""
-        if ref is not self._main:
-            return
+    def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
+        """Apply commits to main's store; others follow when they are asked: many never are."""
+        for ref, commit, payload in commits:
+            if ref is self._main:
+                self._land(commit, payload)
+
+    def _land(self, commit: Commit, payload: Payload) -> None:
         finished, self._finished = self._finished, None
         if finished is not None and finished[0] is payload:
             self.main().swap(finished[1], Position(commit.seq, commit.id))

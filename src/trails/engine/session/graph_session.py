@@ -537,7 +537,7 @@ class GraphSession:
         key = self._key(idempotency_key)
         if key is not None:
             key.request.add(["save", *request_of(node, upsert=upsert), message])
-        with self._writing(message, expected_head, key) as opened:
+        with self._writing(message, expected_head, key, quick=True) as opened:
             self._put(opened.write, node, upsert=upsert, alone=alone)
         return opened.commit
 
@@ -622,7 +622,7 @@ class GraphSession:
         key = self._key(idempotency_key)
         if key is not None:
             key.request.add(["delete", handle, cascade, message])
-        with self._writing(message, expected_head, key) as opened:
+        with self._writing(message, expected_head, key, quick=True) as opened:
             if not opened.replayed:
                 remove(opened.write.nodes, handle, cascade=cascade)
                 unfold(node)  # type: ignore[arg-type]
@@ -652,6 +652,22 @@ class GraphSession:
         with self._writing(message, expected_head, key) as opened:
             yield opened
 
+    @contextmanager
+    def operation(
+        self,
+        *,
+        message: str = "",
+        expected_head: str | None = None,
+        idempotency_key: str | None = None,
+        request: object = None,
+    ) -> Iterator[Opened]:
+        """A transaction in which nothing but Trails runs, and not for long."""
+        key = self._key(idempotency_key)
+        if key is not None:
+            key.request.add(["transaction", request, message])
+        with self._writing(message, expected_head, key, quick=True) as opened:
+            yield opened
+
     def _key(self, key: str | None) -> IdempotencyKey | None:
         if key is None:
             return None
@@ -659,7 +675,12 @@ class GraphSession:
 
     @contextmanager
     def _writing(
-        self, message: str, expected_head: str | None, key: IdempotencyKey | None
+        self,
+        message: str,
+        expected_head: str | None,
+        key: IdempotencyKey | None,
+        *,
+        quick: bool = False,
     ) -> Iterator[Opened]:
         mine = self._mine()
         if mine is not None:
@@ -685,6 +706,7 @@ class GraphSession:
             key=key,
             access=self._access,
         )
+        write.quick = quick
         misfit = self._adopt()
         write.begin()
         opened = Opened(write)

@@ -49,6 +49,8 @@ from trails.registry.registry import Registry, RegistryCell
 from trails.sandbox.pool import Sandbox
 from trails.sandbox.results import Result
 
+_FEW: Final = 100
+"""Operations of a mutation that other writers can wait for."""
 _LOOKED_UP: Final = 50
 _MOST: Final = 5
 """The most hints in one notice."""
@@ -215,8 +217,9 @@ class GraphService:
         """Change the graph in one commit: by SPARQL Update, or by a list of typed operations."""
         graph, checkout = self.graph, ctx.checkout
         with recording(ctx, "graph_mutate", "mutation") as inner:
+            quick = not isinstance(change, str) and len(change) <= _FEW
             opening = partial(
-                inner.kg.transaction,
+                inner.kg.operation if quick else inner.kg.transaction,
                 message=message,
                 expected_head=expected_head,
                 idempotency_key=idempotency_key,

@@ -22,6 +22,7 @@ from trails.engine.graph.declarations import UNCHANGED, PendingDeclarations, pre
 from trails.engine.graph.drafts import DraftGraph
 from trails.engine.graph.feed import BranchChange, ChangeIndex
 from trails.engine.graph.graph import Graph, now
+from trails.engine.graph.groups import WriteGroup, lagging
 from trails.engine.validation.blob_names import BlobNames
 from trails.engine.visibility.access import (
     OPEN,
@@ -37,12 +38,10 @@ from trails.engine.visibility.access import (
 from trails.engine.write.pending import ChangeReport, PendingNodes, WriteDelta
 from trails.errors import FieldError, LimitError, StorageError, TransactionError, ValidationError
 from trails.log.append import Turn
-from trails.log.payloads import Payload
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Commit, CommitDraft, MigrationMark, Move, Rename
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome, RequestDigest, check_request, expiry
-from trails.views.quads.staging import StagedLoad
 
 
 class IdempotencyKey:
@@ -78,6 +77,10 @@ class IdempotencyKey:
             result,
         )
 
+    def is_pending(self, turn: Turn) -> bool:
+        """Whether a write with this key is not durable yet."""
+        return turn.has_key(self._branch, self._actor, self._key)
+
     def keep(self, result: Mapping[str, object], commit: str | None = None) -> None:
         """Keep the outcome of a write that did not move the branch."""
         self._graph.log.remember(self.outcome(result, commit), now())
@@ -88,6 +91,8 @@ class Write:
 
     nodes: PendingNodes
     """The nodes of the write; available after ``begin``."""
+    _group: WriteGroup
+    _made: Commit
 
     def __init__(
         self,
@@ -120,6 +125,14 @@ class Write:
             message=message,
             activity=None if call is None else call.id,
         )
+        self.quick = False
+        """Whether nothing but Trails runs from ``begin`` to ``finish``.
+
+        Writes that are not durable yet can wait for such a write.
+        """
+        self._follows = False
+        self._pending: PendingDeclarations = UNCHANGED
+        self._blobs_named: frozenset[str] = frozenset()
         self.key = key
         self.declared = False
         """Whether its types come from the declarations, which then need no change."""
@@ -143,11 +156,11 @@ class Write:
         """Take the lock, check the expected head, open the index's transaction."""
         graph, checkout = self._graph, self._checkout
         check_write_time(graph, self._call)
-        self._stack.enter_context(graph.writing(self._draft.actor))
+        self._stack.enter_context(graph.writing(self._draft.actor, joins=self.quick))
         self._begun = monotonic()
         try:
-            graph.prepare(checkout)
-            head = graph.log_head(checkout.name)
+            group = self._join(graph.group())
+            head = group.turn.head(checkout.name) or graph.log_head(checkout.name)
             if self.key is not None:
                 self.replayed = self.key.find()
                 if self.replayed is not None and self.key.complete:
@@ -159,11 +172,11 @@ class Write:
                 self._draft, time=now(), schema=checkout.schema.digest
             )
             guard = self._guard()
-            seq = graph.log.last_seq() + 1
+            seq = group.turn.next_seq
             self._changes = ChangeReport(graph, checkout)
             graph.file.begin()
         except BaseException:
-            self._stack.close()
+            self._leave()
             raise
         self.nodes = PendingNodes(
             checkout,
@@ -175,6 +188,26 @@ class Write:
             go_on=self._go_on,
             blobs=self._blobs,
         )
+
+    def _join(self, group: WriteGroup) -> WriteGroup:
+        """Follow the writes that are not durable yet, or make them durable and begin alone."""
+        graph, checkout = self._graph, self._checkout
+        if group.tickets and (
+            not graph.is_prepared(checkout)
+            or (self.key is not None and self.key.is_pending(group.turn))
+        ):
+            graph.end_group()
+            group = graph.group()
+        if not group.tickets:
+            graph.prepare(checkout)
+        self._group, self._follows = group, bool(group.tickets)
+        return group
+
+    def _leave(self) -> None:
+        """Give the lock back; wait for the writes before this one, which may be why it ends."""
+        self._stack.close()
+        if self._follows:
+            self._group.wait()
 
     def _go_on(self) -> None:
         """Stop a write whose caller has left, or that blocks other writers for too long."""
@@ -246,58 +279,92 @@ class Write:
         return None if first.commit is None else self._graph.ancestry.commit(first.commit)
 
     def _commit(self) -> Commit | None:
-        graph, checkout, delta = self._graph, self._checkout, self._delta
-        pending: PendingDeclarations = UNCHANGED
+        graph, checkout, delta, group = self._graph, self._checkout, self._delta, self._group
         try:
             payload = delta.seal()
             same_schema = self._draft.schema == self._head.schema
             recorded = self._merged is not None or self._draft.migration is not None
             if payload.empty and same_schema and not recorded:
                 if self.key is not None:
-                    self.key.keep(self.result)
+                    self._keep_key(self.key)
                 self._undo()
                 self.outcome.landed = True
                 return None
             delta.finish_load(payload)
             check_credential(graph, self._call)
-            blobs = self.nodes.rules.named_blobs()
-            graph.keep_blobs(blobs)
+            self._blobs_named = frozenset(self.nodes.rules.named_blobs())
+            graph.keep_blobs(self._blobs_named)
             if not self.declared:
-                pending = prepare_declarations(
+                self._pending = prepare_declarations(
                     graph.declarations,
                     checkout,
                     self._head,
                     checkout.schema,
                     self._draft.renames,
                 )
-            graph.on_step("before_append")
             keyed = None if self.key is None else self.key.outcome(self.result)
             call = None if self._call is None else self._call.describe
-            turn = Turn(graph.log)
-            entry = turn.add(self._draft, payload, checkout.schema, self._merged, keyed, call)
-            commit = entry.commit
-            turn.append()
+            graph.file.keep()
+            entry = group.turn.add(self._draft, payload, checkout.schema, self._merged, keyed, call)
         except BaseException:
             try:
-                pending.settle()
+                self._pending.settle()
             finally:
                 self.abandon()
             raise
-        # The commit is durable from here on; an error below only means that a view lags behind.
+        with self._stack:
+            ticket = group.add(self, entry)
+        ticket.wait()
+        self._pending.publish()
+        graph.on_step("before_acknowledge")
+        return entry.commit
+
+    def _keep_key(self, key: IdempotencyKey) -> None:
+        """Keep that nothing was to be changed, when the writes before this one are durable."""
+        self._graph.file.undo()
+        self._graph.end_group()
+        if self._follows:
+            self._group.wait()
+        key.keep(self.result)
+
+    # --- in a group of writes ------------------------------------------------------------
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other write may follow before this one is durable."""
+        changes_types = self._former_schema is not None or self._pending is not UNCHANGED
+        return changes_types or self._merged is not None or self._delta.staged is not None
+
+    def become_durable(self, commit: Commit) -> None:
+        """The log has the commit; what goes wrong now only means that a view lags behind."""
         self.outcome.landed = True
         if self._call is not None:
-            self._call.generate(commit.id, recorded=not isinstance(graph, DraftGraph))
-        graph.blobs_committed(blobs)
-        with self._stack:
-            try:
-                _land(graph, checkout, commit, payload, delta.staged)
-                checkout.head = graph.log_head(checkout.name)
-            finally:
-                pending.settle()
-        pending.publish()
-        self._changes.publish(self.nodes.edits, self._head.commit, commit.id)
-        graph.on_step("before_acknowledge")
-        return commit
+            self._call.generate(commit.id, recorded=not isinstance(self._graph, DraftGraph))
+        self._graph.blobs_committed(self._blobs_named)
+        self._made = commit
+
+    def settle(self) -> None:
+        """The views have the commit, or will."""
+        try:
+            if self._delta.staged is not None:
+                self._delta.staged.discard()  # a no-op after the swap
+        finally:
+            self._pending.settle()
+
+    def fail(self) -> None:
+        """The log has refused the commit."""
+        try:
+            self._pending.settle()
+        finally:
+            self.outcome.landed = False
+            self._delta.discard()
+            self._restore_types()
+
+    def publish(self) -> None:
+        """Tell the feed about the commit."""
+        self._changes.publish(self.nodes.edits, self._head.commit, self._made.id)
+
+    # --- ending without a commit ---------------------------------------------------------
 
     def abandon(self) -> None:
         """Roll back, unless the write has committed."""
@@ -310,44 +377,14 @@ class Write:
             self._delta.discard()
         finally:
             try:
-                self._graph.file.rollback()
-                if self._former_schema is not None:
-                    self._checkout.use(self._graph.compile(self._former_schema))
+                self._graph.file.undo()
+                self._restore_types()
             finally:
-                self._stack.close()
+                self._leave()
 
-
-def _land(
-    graph: Graph, checkout: Checkout, commit: Commit, payload: Payload, staged: StagedLoad | None
-) -> None:
-    """Apply a commit to the views, one after the other."""
-    step = graph.on_step
-    try:
-        step("after_append")
-        for place, view in enumerate(graph.views):
-            if place:
-                step("mid_apply")
-            view.land(checkout, commit, payload)
-    except StorageError as error:
-        graph.file.rollback()
-        try:
-            graph.catch_up()  # the cause may be gone; only reopening shows it
-        except StorageError:
-            raise _landed(error, commit) from error
-    finally:
-        graph.file.rollback()
-        if staged is not None:
-            staged.discard()  # a no-op after the swap
-    step("after_apply")
-
-
-def _landed(error: StorageError, commit: Commit) -> StorageError:
-    """The error for a commit that is in the log and missing in a view."""
-    return type(error)(
-        f"commit {commit.id} was written, but a view could not be updated: {error.message}. "
-        "Views catch up automatically; do not repeat the write",
-        commit=commit.id,
-    )
+    def _restore_types(self) -> None:
+        if self._former_schema is not None:
+            self._checkout.use(self._graph.compile(self._former_schema))
 
 
 class OutdatedError(Exception):
@@ -404,7 +441,7 @@ def land(
             else:
                 graph.bring_to_head(checkout)
         except StorageError as error:
-            raise _landed(error, entries[-1].commit) from error
+            raise lagging(error, entries[-1].commit) from error
         graph.on_step("after_apply")
     if move is not None:
         schema = entries[-1].commit.schema

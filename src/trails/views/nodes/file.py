@@ -90,6 +90,7 @@ class NodeFile:
         """The texts that are too long for documents."""
         self._closed = False
         self._writing = False
+        self._in_part = False
         self.damaged = False
         """Whether something unreadable was found; only ``replace`` helps."""
         self.whole = True
@@ -415,41 +416,90 @@ class NodeFile:
 
     # --- writing ---------------------------------------------------------------
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the writer's transaction is open."""
+        return self.db.in_transaction
+
     def begin(self) -> None:
-        """Open the writer's transaction."""
+        """Open the writer's transaction, or a part of the one that is open."""
+        if self._writing:
+            with self.errors("write the node index"):
+                if self._in_part:
+                    self.db.execute("RELEASE part")
+                    self._in_part = False
+                self.db.execute("SAVEPOINT part")
+            self._in_part = True
+            return
         if self._read_only:
             raise ReadOnlyError(
                 "the graph is open read-only, and the node index has to be written for this; ask "
                 "for the present state of a branch"
             )
-        self._memory_lock.acquire()
+        self._hold_memory()
         try:
             with self.errors("write the node index"):
                 self.db.execute("BEGIN IMMEDIATE")
         except BaseException:
-            self._memory_lock.release()
+            self._release_memory()
             raise
         self._writing = True
+
+    def _hold_memory(self) -> None:
+        """Keep readers away from the one connection that there is in memory.
+
+        Of a file, the transaction may be ended by another thread than the one that began it.
+        """
+        if self._path is None:
+            self._memory_lock.acquire()
+
+    def _release_memory(self) -> None:
+        if self._path is None:
+            self._memory_lock.release()
+
+    def keep(self) -> None:
+        """Keep the changes since ``begin`` for ``commit``; what follows can be undone by itself."""
+        with self.errors("write the node index"):
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """Put what is only in memory into the tables."""
+        self.put_waiting()
+        if self._touched_types:
+            self.db.executemany(
+                "UPDATE types SET next = ? WHERE tid = ?",
+                [(nxt, tid) for tid, nxt in (self.types[name] for name in self._touched_types)],
+            )
+            self._touched_types.clear()
+        self.layers.write(self.db)
+
+    def undo(self) -> None:
+        """Forget the changes since the last ``begin``; the parts before it stay."""
+        if not self._in_part:
+            self.rollback()
+            return
+        self._in_part = False
+        try:
+            with self.errors("write the node index"):
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK TO part")
+                    self.db.execute("RELEASE part")
+            self._load(self.db)
+        except StorageError:
+            self.damaged = True
 
     def commit(self) -> None:
         """Make the changes visible, in one step."""
         with self.errors("write the node index"):
-            self.put_waiting()
-            if self._touched_types:
-                self.db.executemany(
-                    "UPDATE types SET next = ? WHERE tid = ?",
-                    [(nxt, tid) for tid, nxt in (self.types[name] for name in self._touched_types)],
-                )
-            self.layers.write(self.db)
+            self._write_state()
             self.texts.collect_sometimes(self.db)
             self.db.execute("COMMIT")
             self._narrow()
-        self._touched_types.clear()
-        self._writing = False
-        self._memory_lock.release()
+        self._writing = self._in_part = False
+        self._release_memory()
 
     def rollback(self) -> None:
-        """Forget the changes since ``begin``, if there was one."""
+        """Forget all changes of the transaction, if one is open."""
         if not self._writing:
             return
         try:
@@ -461,8 +511,8 @@ class NodeFile:
         except StorageError:
             self.damaged = True
         finally:
-            self._writing = False
-            self._memory_lock.release()
+            self._writing = self._in_part = False
+            self._release_memory()
 
     def mark_half_folded(self, commit: str) -> None:
         """Say which commit the root has in part; none when it has all of it."""
@@ -669,6 +719,9 @@ class DraftFile(NodeFile):
         types = {name: list(each) for name, each in self.types.items()}
         self._before = _DraftState(own, types, dict(self._slots))
         self._writing = True
+
+    def keep(self) -> None:
+        """Nothing to do: a draft has one writer."""
 
     def commit(self) -> None:
         """Keep the changes for later writes of the draft."""

@@ -411,8 +411,12 @@ class NodeIndex:
 
     def commit(self, position: Position) -> None:
         """Make the changes and the new position visible, in one step."""
-        self.file.layers.move(self.layer.number, position, self.schema.digest)
+        self.move(position)
         self.file.commit()
+
+    def move(self, position: Position) -> None:
+        """Reach a position when the transaction is committed."""
+        self.file.layers.move(self.layer.number, position, self.schema.digest)
 
     def put_all(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
         """Apply changes that a commit makes; those whose nodes may be larger than is allowed."""

@@ -295,13 +295,13 @@ class TextIndexes:
         self._forwards += 1
         self.follow(ref, head)
 
-    def land(self, ref: Checkout, commit: Commit, payload: Payload) -> None:
-        """Mark what a commit to ``main`` touches; others follow when they are asked."""
-        if ref is not self._main:
-            return
-        self._mark(commit, payload)
-        self._move(Position(commit.seq, commit.id), commit.schema)
-        self._index_later()
+    def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
+        """Mark what commits to ``main`` touch; others follow when they are asked."""
+        for ref, commit, payload in commits:
+            if ref is self._main:
+                self._mark(commit, payload)
+                self._move(Position(commit.seq, commit.id), commit.schema)
+                self._index_later()
 
     def _mark(self, commit: Commit, payload: Payload | None = None) -> None:
         """Mark what a commit touches, while an index is left that needs to know.
