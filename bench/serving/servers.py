@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
@@ -59,10 +59,10 @@ def peer(kind: str, tools: int, python: str | Path = sys.executable) -> Iterator
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Server]:
-    """``trails serve`` on a project folder."""
+def ours(folder: Path, environment: Mapping[str, str] = {}) -> Iterator[Server]:
+    """``trails serve`` on a project folder, with more variables of its environment."""
     arguments = ["-m", "trails", "serve", "--port", "0", "--json", "-p", str(folder)]
-    with _process([sys.executable, *arguments], stdout=subprocess.PIPE) as process:
+    with _process([sys.executable, *arguments], subprocess.PIPE, environment) as process:
         said = json.loads(cast(IO[bytes], process.stdout).readline())
         port = int(said["url"].rpartition(":")[2])
         yield Server(process.pid, port, "/graphs/main/mcp")
@@ -87,14 +87,14 @@ def fastmcp_python() -> Path | None:
 
 @contextmanager
 def _process(
-    command: Sequence[str], stdout: int | None = None
+    command: Sequence[str], stdout: int | None = None, environment: Mapping[str, str] = {}
 ) -> Iterator[subprocess.Popen[bytes]]:
     core = min(os.sched_getaffinity(os.getppid()))
     process = subprocess.Popen(
         command,
         cwd=ROOT,
         stdout=stdout,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", str(ROOT)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["src", str(ROOT)]), **environment},
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # noqa: PLW1509 - one thread forks
     )
     try:

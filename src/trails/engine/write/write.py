@@ -37,7 +37,6 @@ from trails.engine.visibility.access import (
 )
 from trails.engine.write.pending import ChangeReport, PendingNodes, WriteDelta
 from trails.errors import FieldError, LimitError, StorageError, TransactionError, ValidationError
-from trails.log.append import Turn
 from trails.log.protocol import head_moved
 from trails.model.history import GENESIS, Commit, CommitDraft, MigrationMark, Move, Rename
 from trails.model.types import Schema
@@ -77,9 +76,9 @@ class IdempotencyKey:
             result,
         )
 
-    def is_pending(self, turn: Turn) -> bool:
+    def is_pending(self, group: WriteGroup) -> bool:
         """Whether a write with this key is not durable yet."""
-        return turn.has_key(self._branch, self._actor, self._key)
+        return group.turn.has_key(self._branch, self._actor, self._key)
 
     def keep(self, result: Mapping[str, object], commit: str | None = None) -> None:
         """Keep the outcome of a write that did not move the branch."""
@@ -193,8 +192,7 @@ class Write:
         """Follow the writes that are not durable yet, or make them durable and begin alone."""
         graph, checkout = self._graph, self._checkout
         if group.tickets and (
-            not graph.is_prepared(checkout)
-            or (self.key is not None and self.key.is_pending(group.turn))
+            not graph.is_prepared(checkout) or (self.key is not None and self.key.is_pending(group))
         ):
             graph.end_group()
             group = graph.group()
