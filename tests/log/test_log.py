@@ -125,7 +125,7 @@ def test_a_turn_is_appended_as_a_whole(log):
     assert [each.id for each in log.commits(1)] == [each.id for each in made]
     assert (log.head("main").commit, log.head("b").commit) == (made[2].id, made[3].id)
     late = Turn(log)
-    for branch in ("b", "main"):
+    for branch in ("main", "b"):
         add(log, late, branch=branch)
     write(log)
     with pytest.raises(ConflictError):

@@ -6,7 +6,7 @@ durable in one transaction of the log, or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 
 import msgspec
@@ -111,9 +111,10 @@ class Turn:
             raise CorruptionError(f"commit {identifier} is named as a parent but is not in the log")
         return commit
 
-    def append(self) -> None:
+    def append(self, activities: Sequence[Activity] = ()) -> None:
         """Append all of them; when this returns, they survive a power cut.
 
-        Raises ConflictError, and appends none, when a branch has moved on.
+        ``activities`` of earlier calls are written with them. Raises ConflictError, and appends
+        none, when a branch has moved on.
         """
-        self._log.insert_all(self.entries)
+        self._log.insert_all(self.entries, activities=activities)

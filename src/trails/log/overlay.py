@@ -7,7 +7,7 @@ landing appends to the log below.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -193,8 +193,15 @@ class OverlayLog:
         """Where the next commit's delta is collected."""
         return PayloadWriter(self._folder)
 
-    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None:
+    def insert_all(
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        move: Move | None = None,
+        activities: Sequence[Activity] = (),
+    ) -> None:
         """Keep commits, if the branch of each is where it is expected to be."""
+        self.insert_activities(activities)
         if move is not None:
             self.move(move, "")
         for each in entries:

@@ -7,7 +7,7 @@ branch and everything else in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -84,7 +84,13 @@ class Log(Protocol):
     def check_archives(self) -> list[str]: ...
 
     def new_payload(self) -> PayloadWriter: ...
-    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None: ...
+    def insert_all(
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        move: Move | None = None,
+        activities: Sequence[Activity] = (),
+    ) -> None: ...
     def adopt(self, payload: Payload, folder: Path | None) -> None: ...
     def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move: ...
     def remember(self, keyed: KeyedOutcome, now: str) -> None: ...

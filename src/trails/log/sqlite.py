@@ -639,10 +639,16 @@ class SqliteLog:
         """Where the next commit's delta is collected."""
         return PayloadWriter(self._segments)
 
-    def insert_all(self, entries: Iterable[LogEntry], *, move: Move | None = None) -> None:
+    def insert_all(
+        self,
+        entries: Iterable[LogEntry],
+        *,
+        move: Move | None = None,
+        activities: Sequence[Activity] = (),
+    ) -> None:
         """Make commits durable, all or none, if the branch of each is where it is expected to be.
 
-        ``move`` creates a branch first.
+        ``move`` creates a branch first; ``activities`` of earlier calls need no sync of their own.
         """
         every, number, schema = list(entries), 0, ""
         bodies: list[bytes | None] = []
@@ -665,6 +671,8 @@ class SqliteLog:
                         "INSERT OR REPLACE INTO calls VALUES (?, ?)",
                         (each.call.id, canonical(each.call)),
                     )
+            if activities:
+                self._insert_activities(activities)
             last = every[-1].commit
             self._newest = last.seq  # here, because an interrupt can follow the COMMIT
         self._heads.update(heads)
@@ -805,16 +813,18 @@ class SqliteLog:
         # lock back from threads that answer calls, each time.
         alone = len(every) <= _AT_ONCE and not any(each.nodes or each.generated for each in every)
         with (self._writing if alone else self._transaction)("append to the log"):
-            (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
-            rows = [(at, each.id, canonical(each)) for at, each in enumerate(every, last + 1)]
-            self._insert_many("INSERT INTO activities VALUES ", rows)
-            used = sorted(
-                (node, at) for at, each in enumerate(every, last + 1) for node in each.nodes
-            )
-            self._insert_many(_USES, used)
-            made = [(each.id,) for each in every if each.generated]
-            if made:
-                self._db.executemany("DELETE FROM calls WHERE id = ?", made)
+            self._insert_activities(every)
+
+    def _insert_activities(self, every: Sequence[Activity]) -> None:
+        (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
+        rows = [(at, each.id, canonical(each)) for at, each in enumerate(every, last + 1)]
+        # One that is there was written before an interrupt, of which its writer knows nothing.
+        self._insert_many("INSERT OR IGNORE INTO activities VALUES ", rows)
+        used = sorted((node, at) for at, each in enumerate(every, last + 1) for node in each.nodes)
+        self._insert_many(_USES, used)
+        made = [(each.id,) for each in every if each.generated]
+        if made:
+            self._db.executemany("DELETE FROM calls WHERE id = ?", made)
 
     def _insert_many(self, start: str, rows: Sequence[tuple[object, ...]]) -> None:
         for at in range(0, len(rows), _AT_ONCE):

@@ -11,6 +11,7 @@ import pytest
 from trails.engine.graph import activities as module
 from trails.engine.graph.activities import Activities, CallRecord
 from trails.errors import StorageError, StorageFullError
+from trails.log.overlay import OverlayLog
 from trails.log.sqlite import SqliteLog
 from trails.model.history import Activity
 
@@ -93,6 +94,25 @@ def test_a_call_that_is_recorded_with_its_commit_waits_for_no_disk(disk: Disk) -
     stream.end(call("failed", committed=True, recorded=True), "internal")
     assert disk.names() == ["write", "failed"]
     stream.close()
+
+
+def test_activities_that_wait_are_written_with_the_next_commit(disk: Disk) -> None:
+    """Once, and not by a draft; if the commit can't be written, they wait on."""
+    stream = Activities(disk.log)
+    disk.error = StorageError("input/output error")
+    stream.end(call("read"), "ok")
+    with pytest.raises(StorageFullError), stream.taken_along(disk.log) as found:
+        raise StorageFullError("full")
+    assert stream.waiting == 1
+    with stream.taken_along(OverlayLog(disk.log, {}, None)) as found:
+        assert not found
+    with stream.taken_along(disk.log) as found:
+        disk.error = None
+        disk.log.insert_activities(found)
+    assert stream.waiting == 0
+    disk.log.insert_activities(found)  # as after an interrupt that came too late
+    stream.close()
+    assert disk.names() == ["read"]
 
 
 def test_a_change_after_a_commit_is_not_recorded_yet() -> None:

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import monotonic, time_ns
@@ -483,6 +484,20 @@ class Activities:
                 self._summed.clear()
         if self._waiting and not self._closed:  # what came meanwhile
             self._wake()
+
+    @contextmanager
+    def taken_along(self, log: Log) -> Iterator[Sequence[Activity]]:
+        """Some that wait, which the block writes to its log together with commits.
+
+        If it fails, they wait on. A draft has none: its log is not written.
+        """
+        if log is not self._log:
+            yield ()
+            return
+        with self._turn:
+            batch = self._waiting[:_BATCH]
+            yield [_activity_of(*each) for each in batch]
+            del self._waiting[: len(batch)]
 
     def read(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position; everything that ended is among them."""

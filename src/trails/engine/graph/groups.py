@@ -97,9 +97,8 @@ class WriteGroup:
         """Take a write whose commit is in the turn."""
         if not self.tickets:
             self._begun = monotonic()
-        self._bytes += sum(
-            len(part.blob or b"") for part in (entry.payload.removed, entry.payload.added)
-        )
+        for part in (entry.payload.removed, entry.payload.added):
+            self._bytes += len(part.blob or b"") if part.segment is None else _BYTES
         ticket = Ticket(write, entry)
         self.tickets.append(ticket)
         return ticket
@@ -142,8 +141,10 @@ class WriteGroup:
                 each.write.settle()
 
     def _append(self) -> None:
-        self._graph.on_step("before_append")
-        self.turn.append()
+        graph = self._graph
+        graph.on_step("before_append")
+        with graph.activities.taken_along(graph.log) as activities:
+            self.turn.append(activities)
 
     def _become_durable(self) -> None:
         for each in self.tickets:

@@ -215,9 +215,17 @@ class Stores:
 
     def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Apply commits to main's store; others follow when they are asked: many never are."""
-        for ref, commit, payload in commits:
-            if ref is self._main:
+        mine = [(commit, payload) for ref, commit, payload in commits if ref is self._main]
+        if len(mine) == 1 or sum(each.added + each.removed for each, _ in mine) > BULK:
+            for commit, payload in mine:
                 self._land(commit, payload)
+        elif mine:  # the position is moved once
+            deltas = []
+            for commit, payload in mine:
+                with self._folding.step(commit, payload) as step:
+                    deltas.append((step.removed.read(), step.added.read()))
+            last = mine[-1][0]
+            self.main().apply_all(Position(last.seq, last.id), deltas)
 
     def _land(self, commit: Commit, payload: Payload) -> None:
         finished, self._finished = self._finished, None

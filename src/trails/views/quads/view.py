@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from io import BytesIO
@@ -325,21 +325,32 @@ class QuadsView:
 
     def apply(self, position: Position, removed: bytes, added: bytes) -> None:
         """Apply one commit atomically, position included."""
-        removed, added = stored_form(removed), stored_form(added)
+        self.apply_all(position, [(removed, added)])
+
+    def apply_all(self, position: Position, deltas: Sequence[tuple[bytes, bytes]]) -> None:
+        """Apply what commits have removed and added, in their order: all of them or none."""
+        stored = [(stored_form(removed), stored_form(added)) for removed, added in deltas]
         with self._writing():
-            self.store.update(self._move(position, removed.decode(), added.decode()))
+            self.store.update(
+                self._move(position, *((gone.decode(), come.decode()) for gone, come in stored))
+            )
         self.position = position
         if self._memtables is not None:
-            self._memtables.add(len(removed) + len(added))
+            self._memtables.add(sum(len(gone) + len(come) for gone, come in stored))
 
-    def _move(self, position: Position, removed: str, added: str) -> str:
+    def _move(self, position: Position, *deltas: tuple[str, str]) -> str:
         """The update that takes the store from its position to another."""
-        return (
-            f"DELETE DATA {{ {removed} GRAPH {_META} "
-            f"{{ {_META} {_POSITION} {ox.Literal(str(self.position))} }} }} ;\n"
-            f"INSERT DATA {{ {added} GRAPH {_META} "
-            f"{{ {_META} {_POSITION} {ox.Literal(str(position))} }} }}"
+        before, after = (
+            f"GRAPH {_META} {{ {_META} {_POSITION} {ox.Literal(str(each))} }}"
+            for each in (self.position, position)
         )
+        parts = [
+            f"DELETE DATA {{ {gone} }} ;\nINSERT DATA {{ {come} }} ;\n"
+            for gone, come in deltas[:-1]
+        ]
+        gone, come = deltas[-1]
+        parts.append(f"DELETE DATA {{ {gone} {before} }} ;\nINSERT DATA {{ {come} {after} }}")
+        return "".join(parts)
 
     def apply_stream(
         self, position: Position, removed: IO[bytes], added: IO[bytes], count: int
@@ -389,7 +400,7 @@ class QuadsView:
         assert folder is not None  # noqa: S101 - nothing is staged for a view in memory
         try:
             with self._errors("update the quads view"):
-                staged.seal(self._move(position, "", ""))
+                staged.seal(self._move(position, ("", "")))
         except BaseException:
             staged.discard()
             raise
