@@ -145,3 +145,28 @@ def test_what_is_lost_at_the_end_is_counted(disk: Disk, caplog: pytest.LogCaptur
     stream.end(call("two"), "ok")
     stream.close()
     assert "2 activities could not be written and are lost: input/output error" in warnings(caplog)
+
+
+def test_what_commits_take_along_is_not_written_apart(disk: Disk) -> None:
+    """The writer looks at what has waited for long enough, and finds nothing."""
+    stream = Activities(disk.log)
+    written: list[int] = []
+    insert = disk.log.insert_activities
+
+    def count(activities: list[Activity]) -> None:
+        written.append(len(activities))
+        insert(activities)
+
+    disk.log.insert_activities = count  # type: ignore[method-assign, assignment]
+    end = monotonic() + 3 * module._PAUSE
+    while monotonic() < end:
+        stream.end(call("write", committed=True, recorded=True), "ok")
+        sleep(module._PAUSE / 20)
+        with stream.taken_along(disk.log):
+            pass
+    assert written == []
+    stream.end(call("last"), "ok")
+    while not written and monotonic() < end + 10:
+        sleep(0.01)
+    stream.close()
+    assert written == [1]

@@ -606,7 +606,9 @@ class Activities:
         while not self._closed:
             self._woken.wait(self._refusals.pause(time_ns()))
             self._woken.clear()
-            self._full.wait(_PAUSE)
+            pause = _PAUSE
+            while pause > 0 and not self._full.wait(pause):
+                pause = self._time_left()
             self._full.clear()
             try:
                 self.flush()
@@ -615,6 +617,11 @@ class Activities:
                 self._warn(error)
                 self._full.wait(1.0)
                 self._woken.set()
+
+    def _time_left(self) -> float:
+        """Seconds that the oldest one may still wait: commits may have taken others along."""
+        waiting = self._waiting[:1]
+        return min(_PAUSE, _PAUSE - (time_ns() - waiting[0][1]) / 1e9) if waiting else 0.0
 
     def close(self) -> None:
         """Write what waits and let the writer end; called before the log is closed."""

@@ -52,6 +52,8 @@ _FEW: Final = 2
 # only the order of a large write's pages needs more.
 _USUAL_CACHE: Final = "PRAGMA cache_size = -8192"
 _LARGE_CACHE: Final = "PRAGMA cache_size = -65536"
+_RARE_CHECKPOINTS: Final = "PRAGMA wal_autocheckpoint = 4000"
+"""In pages. Each checkpoint syncs two files, and the pages of keys are changed again and again."""
 _READERS_CACHE: Final = "PRAGMA cache_size = -2048"
 _READERS_MAP: Final = f"PRAGMA mmap_size = {1 << 40}"
 """Readers use the system's pages as they are: each write makes caches of their own worthless."""
@@ -139,6 +141,7 @@ class NodeFile:
                         source.backup(db)
                     self._source = None  # what is opened again begins empty
                 db.execute(_USUAL_CACHE)
+                db.execute(_RARE_CHECKPOINTS)
                 found = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
                 if not found:
                     db.executescript(TABLES)
