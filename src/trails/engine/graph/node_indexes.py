@@ -394,7 +394,9 @@ class NodeIndexes:
             raise StorageError("the changes of the node index are lost")
         with self.file.errors("write the node index"):
             for ref, commit, _ in commits:
-                add_commit(self.file.db, commit.seq, self._ancestry.place(commit.first_parent))
+                at, parent = ref.nodes.position, commit.first_parent
+                first = at.seq if at.commit == parent else self._ancestry.place(parent)
+                add_commit(self.file.db, commit.seq, first)
                 ref.nodes.move(Position(commit.seq, commit.id))
         self.file.commit()
 
