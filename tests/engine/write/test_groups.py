@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from trails import App, Node, node_type, predicate
+from trails.engine.graph import groups
 from trails.engine.graph.graph import Graph
 from trails.engine.upkeep.verify import verify
 from trails.errors import (
@@ -57,6 +58,12 @@ class Appends:
     def sizes(self) -> list[int]:
         """How many commits there were each time."""
         return [len(each) for each in self.groups]
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch) -> None:
+    """However slow this machine is."""
+    monkeypatch.setattr(groups, "_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -149,6 +156,21 @@ def test_a_writer_waits_for_no_company(app: App, appends: Appends) -> None:
     for number in range(3):
         save(app, f"i{number}")()
     assert appends.sizes == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "sizes"),
+    [("_MOST", 2, [2, 2, 1]), ("_BYTES", 1, [1] * 5), ("_SECONDS", 0.0, [1] * 5)],
+)
+def test_a_group_is_bounded(
+    app: App, appends: Appends, monkeypatch, bound: str, value: float, sizes: list[int]
+) -> None:
+    """In number, bytes and time: the first writer does not wait for any number of others."""
+    monkeypatch.setattr(groups, bound, value)
+    with waiting(app, *(save(app, f"i{number}") for number in range(5))):
+        pass
+    assert appends.sizes == sizes
+    assert_sound(app)
 
 
 def test_a_refused_write_takes_nothing_with_it(app: App, appends: Appends) -> None:

@@ -198,7 +198,7 @@ class Write:
             group = graph.group()
         if not group.tickets:
             graph.prepare(checkout)
-        self._group, self._follows = group, bool(group.tickets)
+        self._group, self._follows = group, group.follow()
         return group
 
     def _leave(self) -> None:
