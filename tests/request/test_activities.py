@@ -8,6 +8,7 @@ import textwrap
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.request.library import DECLARED
 from tests.worlds.processes import wait_until
@@ -17,6 +18,7 @@ from trails.app.kernels import kernel_of
 from trails.engine.graph.activities import CallRecord
 from trails.errors import CapabilityError
 from trails.model.actors import LOCAL, Actor
+from trails.model.history import Activity
 
 BOOK = {"isbn": "0001", "title": "Emma"}
 
@@ -119,12 +121,20 @@ def test_reads_are_written_in_batches_by_themselves(calls):
     assert [each.name for _, each in calls.graph.log.activities()] == ["graph_health"]
 
 
-def test_the_activity_of_a_write_is_in_the_log_before_the_call_is_answered(calls):
-    """So are those that came before it."""
+def test_the_call_of_a_write_is_in_the_log_before_it_is_answered(calls, monkeypatch):
+    """With its commit, as are the activities that came before it; then it becomes one of them."""
+    monkeypatch.setattr("trails.engine.graph.activities._PAUSE", 60)
+    log = calls.graph.log
     calls.result("graph_health")
     calls.result("books.add", {"book": BOOK})
-    names = [each.name for _, each in calls.graph.log.activities()]
-    assert names == ["graph_health", "books.add"]
+    assert [each.name for _, each in log.activities()] == ["graph_health"]
+    ((record,),) = log._db.execute("SELECT record FROM calls").fetchall()
+    recorded = msgspec.json.decode(record, type=Activity)
+    assert (recorded.name, recorded.outcome) == ("books.add", "ok")
+    assert recorded.generated == (log.head("main").commit,)
+    calls.graph.activities.flush()
+    assert [each.name for _, each in log.activities()] == ["graph_health", "books.add"]
+    assert log._db.execute("SELECT count(*) FROM calls").fetchone() == (0,)
 
 
 def test_a_crash_loses_no_activity_of_an_acknowledged_write(tmp_path: Path):

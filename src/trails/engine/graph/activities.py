@@ -406,7 +406,7 @@ class Activities:
                 self._warn(error)
                 if not self._closed:
                     self._wake()  # to try again
-                if call.committed and outcome == "ok":
+                if urgent and outcome == "ok":
                     raise _committed(error) from error
                 self._drop_oldest()  # a read does not fail because its record can't be written
         elif len(waiting) == 1:
