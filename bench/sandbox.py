@@ -86,8 +86,8 @@ def _measure(
     for text in (GROUP, LIST, *(one_lot() for _ in range(rounds))):  # fill both caches
         ours(text)
         peer(text)
-    yield side_by_side("query: one part", one_part, Goal("<=", 3), rounds)
-    yield side_by_side("query: one lot", one_lot, Goal("<=", 3), rounds)
+    yield side_by_side("query: one part", one_part, Goal("<=", 2.5), rounds)
+    yield side_by_side("query: one lot", one_lot, Goal("<=", 2.5), rounds)
     yield side_by_side("query: group one site", lambda: GROUP, Goal("<=", 1.5), rounds // 15)
     yield side_by_side("query: list one site", lambda: LIST, Goal("<=", 1.5), rounds // 15)
     times: dict[str, list[float]] = {"ours": [], "peer": [], "floor": []}
@@ -100,7 +100,7 @@ def _measure(
         times["peer"].append(clock(partial(peer, text)))
         times["floor"].append(clock(partial(ours, "SELECT * {}")))
     followed = {name: Times(seconds) for name, seconds in times.items()}
-    yield _result("query: one part, after a write", followed, Goal("<=", 5))
+    yield _result("query: one part, after a write", followed, Goal("<=", 3.5))
     yield _fairness(lambda: ours(one_part()), partial(_kill, sandbox, line), rounds)
 
 

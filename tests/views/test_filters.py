@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from trails import App, Node, Q, Ref, edge_type, node_type, predicate
+from trails import App, LangText, Node, Q, Ref, edge_type, node_type, predicate
 from trails.errors import LimitError
 from trails.model.fairness import reading_within
 from trails.model.nodes import Condition, Group, NodeState, Order, Selection
@@ -43,6 +43,7 @@ TEXTS = [
     "~",
     " ",
 ]
+TEXTS += ['"n":-9,', '{"born":"2020-01-01"}']
 TEXTS += ["k" * 70 + end for end in ("", "1", "2")]
 MOMENTS = [datetime(2020, 1, 1, tzinfo=UTC) + timedelta(seconds=n / 4) for n in range(9)]
 FLOATS = [0.0, -1.5, 0.1, 0.1 + 1e-17, 1e300, 5e-324, 2.5, 1e22]
@@ -55,6 +56,8 @@ class City(Node):
     name: str = predicate(key=True)
     size: int | None = predicate()
     note: str | None = predicate()
+    en: int | None = predicate()
+    called: LangText | None = predicate()
     twin: Ref[City] | None = predicate()
 
 
@@ -126,7 +129,12 @@ def _change(ctx, random: Random, names: str) -> None:
         if random.random() < 0.6:
             note, twin = random.choice(notes), random.choice([None, _city(random.randrange(9))])
             City(
-                name=_city(number), size=random.choice([None, 1, 2, 3]), note=note, twin=twin
+                name=_city(number),
+                size=random.choice([None, 1, 2, 3]),
+                en=random.choice([None, 1, 2]),
+                called={"en": "5", "de": "x"},
+                note=note,
+                twin=twin,
             ).save(ctx, upsert=True)
     people = []
     for name in names:
@@ -196,6 +204,7 @@ def _leaves() -> st.SearchStrategy[Condition]:
         "tags": ["a", "b", "k" * 70, "zz"],
         "marks": [0, 1, 2, 3, 4],
         "home.size": [0, 1, 2, 3],
+        "home.en": [0, 1, 2, 6],
         "home.note": ["ab", "k" * 70, "l"],
         "home.twin.size": [1, 2],
         "places.size": [1, 2, 3],
@@ -321,6 +330,27 @@ LIMITS = st.fixed_dictionaries(
     size=3,
     limits={"_FEW": 0, "_FETCH": 2, "_STEPS": 1, "_SLOW_STEPS": 1},
 )
+@example(
+    place=0,
+    hidden=2,
+    where=Group(
+        "not", (Group("or", (Condition(("n",), "exact", 1), Condition(("ratio",), "exact", 0.0))),)
+    ),
+    order="",
+    size=7,
+    limits={"_FEW": 0, "_FETCH": 16, "_STEPS": 16, "_SLOW_STEPS": 6},
+)
+@example(
+    place=1,
+    hidden=0,
+    where=Group(
+        "not",
+        (Group("or", (Condition(("n",), "exact", 1), Condition(("text",), "icontains", "A"))),),
+    ),
+    order="n",
+    size=7,
+    limits={"_FEW": 0, "_FETCH": 16, "_STEPS": 16, "_SLOW_STEPS": 6},
+)
 def test_sql_selects_what_the_tests_in_python_accept(
     contexts, place, hidden, where, order, size, limits
 ):
@@ -395,6 +425,7 @@ CONDITIONS: list[Condition | Group] = [
     Condition(("text",), "isnull", value=False),
     Condition(("home", "size"), "exact", 1),
     Condition(("home", "size"), "lt", 3),
+    Condition(("home", "en"), "gt", 1),
     Condition(("places", "size"), "exact", 2),
     Condition(("boss", "home", "size"), "gt", 1),
     Group("not", (Condition(("home", "size"), "exact", 1),)),

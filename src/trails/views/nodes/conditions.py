@@ -64,6 +64,9 @@ class DocumentTest(msgspec.Struct, frozen=True):
     values: tuple[object, ...] = ()
     exact: bool = False
     """Whether it holds for exactly what the test accepts; if not, it also holds for some more."""
+    plain: str = ""
+    """The field as SQL finds it in the bytes of a document, with ``{}`` for the place where it
+    begins; empty where the document has to be parsed."""
 
 
 class CompiledCondition(msgspec.Struct, frozen=True):
@@ -173,6 +176,15 @@ class Compiler:
             DocumentTest(field.name, exact=True),
         )
         return _inexact(found) if self._is_partly_hidden(descriptor, field) else found
+
+    def are_plain(self, descriptor: TypeDescriptor) -> bool:
+        """Whether documents of a type have no objects in them, so that each name occurs once."""
+        types = [self._schema.by_name[name] for name in self._schema.family(descriptor.name)]
+        fields = (field for each in types for field in each.fields)
+        return all(
+            field.target is not None or (field.type.scalar.kind in KINDS and not field.tagged)
+            for field in fields
+        )
 
     def value(self, field: PredicateDescriptor, value: object) -> object:
         """A condition's value in the field's type."""
@@ -306,7 +318,7 @@ def _comparison(lookup: str) -> Lookup:
             _any_value(f, lambda each: holds(each, limit)),
             # Where the limit was cut, so were keys on either side of it.
             _ranges(d, f, [span], exact=not is_long(key)),
-            document=_compared(f, lookup, limit),
+            document=_compared(f, lookup, limit, plain=c.are_plain(d)),
         )
 
     return compile_comparison
@@ -318,7 +330,9 @@ _NEAR: Final = 1e-9
 _SECONDS: Final = len("2000-01-01T00:00:00")
 
 
-def _compared(f: PredicateDescriptor, lookup: str, limit: object) -> DocumentTest | None:
+def _compared(
+    f: PredicateDescriptor, lookup: str, limit: object, *, plain: bool
+) -> DocumentTest | None:
     """The comparison in SQL, where JSON in SQLite has an order that can stand for the field's."""
     if f.many or f.tagged:
         return None
@@ -326,9 +340,11 @@ def _compared(f: PredicateDescriptor, lookup: str, limit: object) -> DocumentTes
     loose = "{} <= ?" if below else "{} >= ?"
     match f.type.scalar.kind:
         case "Int":
-            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (limit,), exact=True)
+            whole = "CAST(substr(n.doc, {}, 20) AS INTEGER)" if plain else ""
+            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (limit,), True, whole)
         case "Date":
-            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (str(limit),), exact=True)
+            day = "CAST(substr(n.doc, {} + 1, 10) AS TEXT)" if plain else ""
+            return DocumentTest(f.name, f"{{}} {_SIGNS[lookup]} ?", (str(limit),), True, day)
         case "Float" if isinstance(limit, float):
             near = abs(limit) * _NEAR + sys.float_info.min
             return DocumentTest(f.name, loose, (limit + near if below else limit - near,))

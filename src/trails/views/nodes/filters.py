@@ -21,7 +21,7 @@ import msgspec
 
 from trails.model.types import TypeDescriptor
 from trails.model.visibility import SchemaFilter
-from trails.views.nodes.conditions import CompiledCondition, Ranges
+from trails.views.nodes.conditions import CompiledCondition, DocumentTest, Ranges
 from trails.views.nodes.file import marks
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import LayerSql
@@ -60,6 +60,8 @@ class Check(msgspec.Struct, frozen=True):
     """Whether it holds for exactly what the condition's test accepts, as far as it can see."""
     reads_document: bool = False
     """Whether it can't see what a document with long texts has."""
+    in_row: bool = False
+    """Whether it is a check of the node's row, and not of its keys."""
     depth: int = 0
     """How deeply it is nested."""
     size: int = 1
@@ -154,9 +156,12 @@ class ConditionSql:
         if tree.op in _GROUPS:
             quick = (self.quick(part, surely=surely) for part in tree.parts)
             known = [part for part in quick if part is not None]
+            if len(known) == len(tree.parts):
+                return _group(tree.op, known)
             # The parts that can't be checked are taken to hold, or surely not to hold.
             rest_decides = (tree.op == "or") is surely
-            return _group(tree.op, known) if rest_decides or len(known) == len(tree.parts) else None
+            group = _group(tree.op, known) if rest_decides else None
+            return None if group is None else msgspec.structs.replace(group, exact=False)
         ranges, document = tree.ranges, tree.document
         if ranges is not None and tree.op != "hop" and _are_points(ranges):
             return self._keyed(tree, few=True) if ranges.exact or not surely else None
@@ -165,10 +170,12 @@ class ConditionSql:
         path, otherwise = f'$."{document.field}"', int(not surely)
         if tree.op == "hop":
             return self._linked(tree, path, otherwise, surely=surely)
+        if document.plain:
+            return _found_in_bytes(document)
         text = document.sql.format(f"json_extract({_JSON}, ?)")
         whole = _unless_long(f"({text}) IS TRUE", otherwise)
         values = (path, *document.values)
-        return Check(lambda _: whole, values, document.exact, reads_document=True)
+        return Check(lambda _: whole, values, document.exact, reads_document=True, in_row=True)
 
     def _linked(
         self, tree: CompiledCondition, path: str, otherwise: int, *, surely: bool
@@ -192,7 +199,9 @@ class ConditionSql:
         text = " OR ".join(parts).replace("{source}", source).replace("{handle}", handle)
         whole, values = _unless_long(f"({text})", otherwise), (path, *inner.values) * len(parts)
         exact = tree.ranges.exact and inner.exact and not inner.reads_document
-        return Check(lambda _: whole, values, exact, reads_document=True, depth=inner.depth + 1)
+        return Check(
+            lambda _: whole, values, exact, reads_document=True, in_row=True, depth=inner.depth + 1
+        )
 
 
 def _are_points(ranges: Ranges) -> bool:
@@ -202,6 +211,19 @@ def _are_points(ranges: Ranges) -> bool:
 def _hops(tree: CompiledCondition) -> int:
     """How many references a condition follows."""
     return 1 + _hops(tree.parts[0]) if tree.op == "hop" else 0
+
+
+def _found_in_bytes(document: DocumentTest) -> Check:
+    """A check of a field whose name occurs once in a document, which need not be parsed then.
+
+    Quotes in a text are escaped, so a quoted name with a colon is a name. It is not looked for in
+    the checksum.
+    """
+    name = f'"{document.field}":'.encode()
+    value = document.plain.format("instr(n.doc, ?) + ?")
+    text = f"(instr(n.doc, ?) BETWEEN 1 AND length(n.doc) - ? AND {document.sql.format(value)})"
+    values = (name, len(name) + 4, name, len(name), *document.values)
+    return Check(lambda _: text, values, document.exact, in_row=True)
 
 
 def _unless_long(text: str, otherwise: int) -> str:
@@ -223,6 +245,7 @@ def _group(op: str, parts: Sequence[Check]) -> Check | None:
         values_of(parts),
         all(part.exact for part in parts),
         any(part.reads_document for part in parts),
+        any(part.in_row for part in parts),
         depth,
         size,
     )

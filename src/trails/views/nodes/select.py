@@ -666,7 +666,7 @@ class Selector:
         first = self._smallest(conjuncts, cap)
         if first is not None:
             quick = fitting(self._sql.quick(each) for each in conjuncts if each is not first)
-            probes = [each for each in quick if each is not None and not each.reads_document]
+            probes = [each for each in quick if each is not None and not each.in_row]
             return self._having(first, probes)
         for each in conjuncts:
             if each.op == "or":
