@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextvars import Context, copy_context
+from functools import partial
+from time import sleep
 
 import pytest
 from tests.worlds.processes import wait_until
@@ -211,3 +213,66 @@ def test_a_read_lets_a_short_write_go_on(clock: Clock, monkeypatch: pytest.Monke
     asyncio.run(fairness.give_way_to_writes())
     assert len(waited) == 1
     write.end()
+
+
+def test_a_slot_is_handed_over_only_to_somebody_who_takes_it():
+    """Who keeps it is told so."""
+    queue = FairQueue(1)
+    assert queue.acquire("ann")
+    assert not queue.hand_over("ann")
+    assert queue.used == 1
+    got = threading.Event()
+    waiter = threading.Thread(target=lambda: queue.acquire("bob") and got.set())
+    waiter.start()
+    while not queue.waiting:
+        sleep(0.001)
+    assert queue.hand_over("ann")
+    waiter.join(10)
+    assert got.is_set()
+    assert (queue.used, queue.waiting) == (1, 0)
+    limited = FairQueue(2, per_actor=1)
+    assert limited.acquire("ann")
+    waiter = threading.Thread(target=lambda: limited.acquire("ann", timeout=0.2))
+    waiter.start()
+    while not limited.waiting:
+        sleep(0.001)
+    assert limited.acquire("bob")
+    assert not limited.hand_over("bob")  # the one who waits may not have another
+    waiter.join(10)
+    assert limited.used == 2
+
+
+class _InterruptedLock:
+    """A lock whose second acquiring is interrupted, after ``before``."""
+
+    def __init__(self, before):
+        self._before = before
+        self._acquired = False
+
+    def acquire(self, timeout=-1):
+        """Be interrupted."""
+        if self._acquired:
+            self._before()
+            raise KeyboardInterrupt
+        self._acquired = True
+        return True
+
+    def release(self):
+        """As locks have it."""
+
+
+@pytest.mark.parametrize("handed", [False, True])
+def test_an_interrupted_waiter_holds_nothing(monkeypatch, handed):
+    """Whether the slot was its own by then or not, the next one gets it."""
+    queue = FairQueue(1)
+    assert queue.acquire("ann")
+    before = partial(queue.release, "ann") if handed else lambda: None
+    with monkeypatch.context() as patch:
+        patch.setattr("trails.model.fairness.threading.Lock", lambda: _InterruptedLock(before))
+        with pytest.raises(KeyboardInterrupt):
+            queue.acquire("bob")
+    assert queue.waiting == 0
+    if not handed:
+        queue.release("ann")
+    assert queue.used == 0
+    assert queue.acquire("eve", timeout=0)

@@ -325,3 +325,21 @@ def test_a_view_that_lags_is_named_to_each_writer(app: App, monkeypatch) -> None
     assert [each.error.data["commit"] for each in writers] == made  # type: ignore[union-attr]
     monkeypatch.undo()
     assert names(app) == {"first", "a", "b"}
+
+
+def test_an_index_that_rolls_back_by_itself_follows_the_log(app: App) -> None:
+    """As SQLite does for lack of space: the commits are written all the same."""
+    graph = app.graph()
+
+    def roll_back(step: str) -> None:
+        if step == "before_append":
+            graph.file.db.execute("ROLLBACK")
+
+    with waiting(app, save(app, "a"), save(app, "b")) as writers:
+        graph.on_step = roll_back  # type: ignore[assignment]
+    graph.on_step = lambda step: None
+    assert [each.error for each in writers] == [None, None]
+    assert names(app) == {"first", "a", "b"}
+    save(app, "c")()
+    assert names(app) == {"first", "a", "b", "c"}
+    assert_sound(app)
