@@ -251,6 +251,30 @@ def test_an_interrupt_says_what_is_in_the_log(app: App, appends: Appends) -> Non
     assert_sound(app)
 
 
+def test_a_writer_that_is_interrupted_as_it_gets_the_lock_leaves_nobody_waiting(
+    app: App, appends: Appends, monkeypatch
+) -> None:
+    """The writes that were handed to it become durable all the same."""
+    queue = app.graph()._writers
+    acquire = queue.acquire
+
+    def interrupted(actor: str, timeout: float) -> bool:
+        got = acquire(actor, timeout)
+        if actor == "b":
+            queue.release(actor)  # as the queue does when an interrupt comes then
+            raise KeyboardInterrupt
+        return got
+
+    monkeypatch.setattr(queue, "acquire", interrupted)
+    with waiting(app, save(app, "a"), save(app, "b")) as (first, second):
+        pass
+    assert first.error is None
+    assert isinstance(second.error, KeyboardInterrupt)
+    assert (names(app), appends.sizes) == ({"first", "a"}, [1])
+    Item(name="c").save(app.context())
+    assert_sound(app)
+
+
 def test_a_key_of_a_pending_write_is_answered_with_its_outcome(app: App, appends: Appends) -> None:
     """A retry that comes before the first attempt is durable waits for it."""
 

@@ -367,7 +367,12 @@ class Graph:
                 "another transaction is open on this thread; finish it first, or write through "
                 "its own context"
             )
-        if not self._writers.acquire(actor, timeout):
+        try:
+            acquired = self._writers.acquire(actor, timeout)
+        except BaseException:  # an interrupt, maybe just when the lock was handed over
+            self._end_abandoned_group()
+            raise
+        if not acquired:
             raise TransactionError(
                 f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
             )
@@ -416,6 +421,14 @@ class Graph:
                 group.land()
             finally:
                 group.publish()
+
+    def _end_abandoned_group(self) -> None:
+        """Make pending writes durable that nobody holds the lock for; a holder does it itself."""
+        if self._group is not None and self._writers.acquire(NO_ACTOR, 0):
+            try:
+                self.end_group()
+            finally:
+                self._writers.release(NO_ACTOR)
 
     def is_prepared(self, checkout: Checkout) -> bool:
         """Whether ``prepare`` would change nothing; called with the writer's lock."""
