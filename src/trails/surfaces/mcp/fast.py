@@ -343,14 +343,15 @@ class FastPath:
         if isinstance(outcome, Failure):
             return self._fail(ticket, outcome, "tool")
         return FastResponse(
-            200, _result(ticket, self._splices[ticket.revision].success(outcome.body))
+            200, _result(ticket, *self._splices[ticket.revision].success(outcome.body))
         )
 
     async def _read(self, ticket: Ticket, actor: Actor) -> FastResponse:
         contents = await self._backend.read(actor, ticket.name)
         if isinstance(contents, Failure):
             return self._fail(ticket, contents, "resource")
-        return FastResponse(200, _result(ticket, self._splices[ticket.revision].contents(contents)))
+        parts = self._splices[ticket.revision].contents(contents)
+        return FastResponse(200, _result(ticket, *parts))
 
     def _fail(self, ticket: Ticket, failure: Failure, asked: Asked) -> FastResponse:
         mapped = map_failure(failure, ticket.revision, self._validation, asked)
@@ -382,6 +383,7 @@ class FastPath:
         return known[1]
 
 
-def _result(ticket: Ticket, result: bytes) -> bytes:
+def _result(ticket: Ticket, *parts: bytes) -> bytes:
+    """A response with a result that is given in parts."""
     id_ = msgspec.json.encode(ticket.id)
-    return b"".join((b'{"jsonrpc":"2.0","id":', id_, b',"result":', result, b"}"))
+    return b"".join((b'{"jsonrpc":"2.0","id":', id_, b',"result":', *parts, b"}"))

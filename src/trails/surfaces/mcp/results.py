@@ -7,7 +7,7 @@ the marks: so the order of keys, and what a revision omits, are the SDK's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -125,15 +125,14 @@ class Splices:
         self._structure, self._call_end = rest.split(encode(_STRUCTURE))
         self._read, self._read_end = read.split(_NO_CONTENTS)
 
-    def success(self, body: bytes) -> bytes:
-        """The result of a call."""
-        text = encode(body.decode())
-        return b"".join((self._call, text, self._structure, body, self._call_end))
+    def success(self, body: bytes) -> Sequence[bytes]:
+        """The result of a call, in parts: a large one is put together only once."""
+        return self._call, encode(body.decode()), self._structure, body, self._call_end
 
-    def contents(self, contents: Iterable[Content]) -> bytes:
-        """The result of a read."""
+    def contents(self, contents: Iterable[Content]) -> Sequence[bytes]:
+        """The result of a read, in parts."""
         documents = encode([_Document(one.mime_type, one.text, one.uri) for one in contents])
-        return b"".join((self._read, b'"contents":', documents, self._read_end))
+        return self._read, b'"contents":', documents, self._read_end
 
 
 class _Document(msgspec.Struct, rename="camel"):
