@@ -218,8 +218,8 @@ class Dispatch:
         shape = shape or entry.shape
         body, largest = shape(result, None if ctx is None else ctx.shown), entry.largest
         source = entry.source
-        if isinstance(source, Capability) and source.descriptor.cost:
-            call.note = describe_cost(source, call, body)
+        if isinstance(source, Capability):
+            call.note = describe_cost(source, call, body) if source.descriptor.cost else ""
         most = request.max_chars
         if most is not None and len(body) > most and "max_chars" not in entry.arguments.names:
             body = fit(result, body, most, _again(request, len(body)))
