@@ -88,7 +88,7 @@ changes = st.lists(
 def busy_table(monkeypatch):
     """Tables that get a new matrix after a few changes."""
     monkeypatch.setattr(vectors, "_FEW", 6)
-    monkeypatch.setattr(vectors, "_BLOCK", 7)
+    monkeypatch.setattr(vectors, "_AT_ONCE", 7 * DIMENSION)
 
 
 @settings(

@@ -15,6 +15,7 @@ from heapq import nsmallest
 from itertools import islice
 from math import dist, frexp, fsum, hypot, isfinite, ldexp
 from operator import mul
+from struct import Struct
 from sys import float_info
 from typing import Final
 
@@ -30,8 +31,8 @@ _UNIT: Final = 6e-8
 """The rounding error of single precision."""
 _LARGE: Final = 1e15
 """Numbers from which squares may not fit into single precision; likewise small ones."""
-_BLOCK: Final = 1_000
-"""Rows that are converted at once."""
+_AT_ONCE: Final = 40_000
+"""Numbers that are converted at once: few enough to stay in the processor's cache."""
 _FEW: Final = 256
 _PART: Final = 16
 """Vectors that may change until a table gets a new matrix: so many, or this part of them."""
@@ -141,14 +142,21 @@ class VectorMatrix:
         )
 
 
+def rows_at_once(dimension: int) -> int:
+    """Vectors that are best read and converted together."""
+    return max(1, _AT_ONCE // max(1, dimension))
+
+
 def make_matrix(dimension: int, vectors: Iterable[tuple[str, Numbers]]) -> VectorMatrix:
     """The matrix of some vectors, by handle."""
     handles: list[str] = []
     rows, exact, odd = bytearray(), bytearray(), bytearray()
     vectors = iter(vectors)
-    while block := list(islice(vectors, _BLOCK)):
+    pack = Struct(f"{dimension}d").pack
+    while block := list(islice(vectors, rows_at_once(dimension))):
         handles += [handle for handle, _ in block]
-        values = np.array([vector for _, vector in block], np.float64)
+        packed = bytearray().join([pack(*vector) for _, vector in block])
+        values = np.frombuffer(packed, np.float64).reshape(len(block), dimension)
         largest = np.abs(values).max(axis=1)
         strange = (largest > _LARGE) | ((largest > 0) & (largest < 1 / _LARGE))
         values[strange] = 0

@@ -22,7 +22,7 @@ from trails.model.fairness import give_way
 from trails.model.iris import Names
 from trails.model.types import Schema
 from trails.views.nodes.index import NodeIndex
-from trails.views.vectors import Numbers, VectorTable, make_matrix
+from trails.views.vectors import Numbers, VectorTable, make_matrix, rows_at_once
 
 MOST_BYTES: Final = 1 << 30
 """Memory for tables; the one that was used last is kept even if it alone has more."""
@@ -151,8 +151,8 @@ class VectorTables:
 def _every(
     field: VectorField, nodes: NodeIndex, db: sqlite3.Connection
 ) -> Iterator[tuple[str, Numbers]]:
-    after = 0
-    while page := nodes.page(db, field.type, after, _PAGE):
+    after, size = 0, min(_PAGE, rows_at_once(field.dimension))
+    while page := nodes.page(db, field.type, after, size):
         after = page[-1].nid
         for each in page:
             vector = vector_in(each.state.values.get(field.field))
