@@ -94,6 +94,28 @@ def test_a_query_that_took_too_long_is_the_last_of_the_minute(app, call):
     assert found[1:4] == ["budget"] * 3
 
 
+def test_selections_of_programs_are_counted(app, monkeypatch):
+    """Their conditions may look at every record, like those of a query."""
+    charged = []
+    meter = app.untrusted().sandbox._spent
+    add = meter.add
+    monkeypatch.setattr(meter, "add", lambda *spent: charged.append(spent))
+    kernel = kernel_of(app)
+    wanted = {"type": "Note", "where": {"field": "text", "lookup": "icontains", "value": "x"}}
+
+    def select():
+        return asyncio.run(kernel.transfers.record(ANN, "node_select", wanted))
+
+    assert isinstance(select(), Success)
+    ((caller, seconds),) = charged
+    assert caller == "ann"
+    assert seconds > 0
+    add("ann", 1)
+    refused = select()
+    assert (refused.kind, refused.data["limit"]) == ("budget", "query_seconds_per_minute")
+    kernel.close()
+
+
 def test_the_program_itself_is_counted_under_its_name(app):
     """``App.ask`` takes the same road."""
     app.ask(app.context(actor="ann"), SLOW)

@@ -229,7 +229,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calls_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 60_000
     """Calls per minute."""
     query_seconds_per_minute: Annotated[float, msgspec.Meta(ge=0)] = 60
-    """Seconds of SPARQL per minute; for every actor but ``local``."""
+    """Seconds of SPARQL and of ``node_select`` per minute; for every actor but ``local``."""
     branches: Annotated[int, msgspec.Meta(ge=0)] = 200
     """Existing branches that it has created."""
     watches: Annotated[int, msgspec.Meta(ge=0)] = 100

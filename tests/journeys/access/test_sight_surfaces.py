@@ -147,6 +147,11 @@ class Asked:
         found = asyncio.run(self.kernel.execute(READER, name, arguments))
         return _told(found) if isinstance(found, Failure) else _plainly(found.body)
 
+    def record(self, name: str, **arguments: object) -> object:
+        """A built-in for programs."""
+        found = asyncio.run(self.kernel.transfers.record(READER, name, arguments))
+        return _told(found) if isinstance(found, Failure) else _plainly(found.body)
+
     def complete(self, template: str, variable: str, value: str, **given: str) -> object:
         """Values for a variable."""
         found = self.kernel.complete(READER, template, variable, value, given)
@@ -329,6 +334,33 @@ def test_calls(pair):
             assert found["code"] == "forbidden", (name, arguments)
         else:
             assert found == wanted, (name, arguments)
+
+
+def selections(name: str) -> Iterator[dict[str, object]]:
+    """Conditions, orders, counts and keys of a type, that are there and that are not."""
+    known = (*all_fields(TYPES, name), "nope") if name in TYPES else ("name",)
+    yield {"type": name}
+    for field in known:
+        condition = {"field": field, "value": 2}
+        yield {"type": name, "where": condition}
+        yield {"type": name, "where": {"not": condition}, "count": True}
+        yield {"type": name, "order": [f"-{field}"], "limit": 2}
+        yield {"type": name, "where": {"field": f"boss__{field}", "value": 2}}
+    for key in ("p0", "p1", "p2", "p99", "1"):
+        yield {"type": name, "record": key}
+
+
+@pytest.mark.req("E11a")
+def test_selections(pair):
+    """What a program selects, and what it is refused, is that of the twin."""
+    restricted, twin = pair
+    found = 0
+    for name in NAMES:
+        for asked in selections(name):
+            wanted = twin.record("node_select", **asked)
+            assert restricted.record("node_select", **asked) == wanted, asked
+            found += isinstance(wanted, Mapping) and bool(wanted.get("records"))
+    assert found
 
 
 @pytest.mark.req("E11a")

@@ -65,8 +65,9 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 def _select(tool: ToolContext, ctx: GraphContext, **given: object) -> SelectedRecords:
     wanted = msgspec.convert(given, _Wanted)
+    sandbox = tool.service.untrusted.sandbox
     try:
-        with reading_within(tool.service.untrusted.sandbox.limits.seconds):
+        with sandbox.spending(ctx.actor), reading_within(sandbox.limits.seconds):
             if wanted.record is not None:
                 return _find(tool, ctx, wanted, wanted.record)
             if wanted.count:
