@@ -318,6 +318,7 @@ class _Search:
         """Whether there are enough words, and texts, to learn from."""
         return self._documents >= FEEDBACK_LEAST and any(
             source.read is not None
+            and len(plan.weights) >= NATURAL_TERMS
             and sum(len(leaf.terms) == 1 for leaf in plan.weights) >= NATURAL_TERMS
             for source, plan in zip(self._sources, self.plans, strict=True)
         )

@@ -44,6 +44,7 @@ def idf(count: int, documents: int) -> float:
     return math.log(1 + (documents - count + 0.5) / (count + 0.5))
 
 
+@lru_cache(maxsize=1024)
 def saturation(length: int, average: float) -> float:
     """How often a word must be in a text of this length to have half of its weight."""
     known = _LENGTHS[bisect_right(_LENGTHS, length) - 1]
@@ -68,26 +69,55 @@ class Decoder:
         """``average`` is the length that tantivy takes for the usual one."""
         self._average = average
         heaviest = sorted(weights, key=weights.__getitem__, reverse=True)
-        self._weights = [weights[leaf] for leaf in heaviest]
         self._unused = _MOST_DECODED - len(weights)
+        self._weights = [1.0] * self._unused + [weights[leaf] for leaf in heaviest]
         self._places = [(leaf, self._unused + heaviest.index(leaf)) for leaf in weights]
         decoded = self._unused >= 0 and not any(leaf.distance for leaf in weights)
         self._longest = -1 if not decoded else _HIGHEST if len(weights) > 1 else sys.maxsize
-        self._tables: dict[int, list[list[float]]] = {}
 
     def counts(self, found: float, length: int) -> dict[Leaf, float] | None:
         """How often each leaf is in a text of this score and length; None if that is not sure."""
         if length > self._longest:
             return None
-        tables = self._tables.get(length)
-        if tables is None:
-            shares = _shares(length, self._average)
-            tables = [[weight * share for share in shares] for weight in self._weights]
-            tables = self._tables[length] = [[0.0]] * self._unused + tables
-        solution = _only_sum(tables, found * (1 - CLOSE), found * (1 + CLOSE))
+        shares = _shares(length, self._average)
+        solution = self._only_sum(shares, found * (1 - CLOSE), found * (1 + CLOSE))
         if solution is None:
             return None
         return {leaf: solution[place] for leaf, place in self._places if solution[place]}
+
+    def _only_sum(
+        self, shares: list[float], low: float, high: float
+    ) -> tuple[int, int, int] | None:
+        """The counts that give a score between two others; None if none do, or several."""
+        first, second, third = self._weights
+        most = third * shares[-1]
+        ones = shares if self._unused == 0 else _NEVER
+        twos = shares if self._unused <= 1 else _NEVER
+        most_of_two = second * twos[-1] + most
+        solution = None
+        for one, share in enumerate(ones):
+            begun = first * share
+            if begun > high:
+                break
+            if begun + most_of_two < low:
+                continue
+            for two, another in enumerate(twos):
+                so_far = begun + second * another
+                if so_far > high:
+                    break
+                if so_far + most < low:
+                    continue
+                last = bisect_left(shares, (low - so_far) / third)
+                highest = (high - so_far) / third
+                if last < len(shares) and shares[last] <= highest:
+                    if solution is not None or bisect_right(shares, highest) > last + 1:
+                        return None
+                    solution = one, two, last
+        return solution
+
+
+_NEVER: Final = [0.0]
+"""The shares of a leaf that is in no text."""
 
 
 @lru_cache(maxsize=1024)
@@ -95,32 +125,3 @@ def _shares(length: int, average: float) -> list[float]:
     """Of the weight of a leaf, the share that it has in a text of this length, for each count."""
     half = saturation(length, average)
     return [count / (count + half) for count in range(min(length, _HIGHEST) + 1)]
-
-
-def _only_sum(tables: list[list[float]], low: float, high: float) -> tuple[int, int, int] | None:
-    """Where the numbers are, one of each table, whose sum is between two others.
-
-    None if there are none, or more than one choice. The numbers of a table grow.
-    """
-    first, second, third = tables
-    most = third[-1]
-    most_of_two = second[-1] + most
-    solution = None
-    for one, begun in enumerate(first):
-        if begun > high:
-            break
-        if begun + most_of_two < low:
-            continue
-        for two, added in enumerate(second):
-            so_far = begun + added
-            if so_far > high:
-                break
-            rest = low - so_far
-            if rest > most:
-                continue
-            last = bisect_left(third, rest)
-            if third[last] <= high - so_far:
-                if solution is not None or bisect_right(third, high - so_far) > last + 1:
-                    return None
-                solution = one, two, last
-    return solution
