@@ -454,6 +454,7 @@ def test_no_statement_walks_a_table(contexts, place, order, few):
             for line in lines:
                 scanned = re.match(r"SCAN (\w+)\b(?! VIRTUAL)", line)
                 assert scanned is None or scanned[1] in made, (query, lines)
+                assert not line.endswith("PRIMARY KEY (layer=?)"), (query, lines)
 
     with patch.multiple(select, _FEW=few):
         contexts[place].kg._select(check)
