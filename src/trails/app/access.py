@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,10 +17,15 @@ from trails.app.serve.relay.links import Hello
 from trails.app.settings import DATA_FOLDER, Settings
 from trails.errors import SettingsError
 from trails.identity.oauth.settings import OAuth
-from trails.identity.tokens import TokenBook
+from trails.imports import later
 from trails.model.actors import LOCAL, Actor, Secret
 from trails.model.capabilities import SCOPES
 from trails.request.authenticate import Authenticator, Verifier, hash_of
+
+if TYPE_CHECKING:
+    from trails.identity import tokens
+else:
+    tokens = later("trails.identity.tokens")
 
 SCOPES_VARIABLE: Final = "TRAILS_MCP_SCOPES"
 WANTED_VARIABLE: Final = "TRAILS_MCP_TOKEN"
@@ -101,7 +106,7 @@ def access_of(folder: Path, settings: Settings, environment: Mapping[str, str]) 
     authenticator = Authenticator(
         local_actor(environment),
         wanted_token(environment),
-        TokenBook(folder / DATA_FOLDER),
+        tokens.TokenBook(folder / DATA_FOLDER),
         None if settings.auth.oauth is None else _verifier(settings.auth.oauth, folder),
     )
     return CredentialRules(authenticator)

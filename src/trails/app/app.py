@@ -13,25 +13,14 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from trails.app.declarations import GraphTypes, PythonTypes, has_happened
-from trails.app.migrations import load_migrations, migration_names
-from trails.app.modules import (
-    check_reloadable,
-    find_module,
-    fresh_modules,
-    join_stored_types,
-    load_embed,
-    queries_folder,
-    trial_modules,
-)
 from trails.app.ownership import Ownership, prepare_data
 from trails.app.plugins import load_plugins
 from trails.app.policies import ProjectPolicies, undeclared, unguarded
-from trails.app.reloads import compare_registries, describe_reason, log_reload
 from trails.app.settings import (
     DATA_FOLDER,
     GraphSettings,
@@ -45,12 +34,8 @@ from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embed, Embedder
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.graph.open import open_graph
-from trails.engine.history.branches import Versions
-from trails.engine.schema.evolution import adopt_schema
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.engine.sparql.queries import Untrusted
-from trails.engine.sparql.stored_queries import load_queries
 from trails.engine.transfer.source import Progress, no_progress
 from trails.engine.upkeep.backups import GRAPHS
 from trails.errors import (
@@ -66,12 +51,12 @@ from trails.errors import (
     TrailsError,
     UnwritableError,
 )
+from trails.imports import later
 from trails.model.capabilities import StoredQuery
 from trails.model.results import REQUESTED, QueryAnswer, unwritable
 from trails.model.types import Schema
 from trails.model.upkeep import ReloadError, ReloadReport
 from trails.model.writes import LoadRequest, LoadResult, Mutation
-from trails.registry.migrations import MigrationFile
 from trails.registry.registry import (
     Declarations,
     Registry,
@@ -80,11 +65,29 @@ from trails.registry.registry import (
     discover,
     with_queries,
 )
-from trails.request.builtins.graph import META
-from trails.request.builtins.queries import query_by_name
+from trails.request.builtins.ping import META
 from trails.request.dispatch import call_capability
-from trails.sandbox.pool import Sandbox
-from trails.sandbox.scratch import SCRATCH
+
+if TYPE_CHECKING:
+    from trails.app import migrations, modules, reloads
+    from trails.engine.history.branches import Versions
+    from trails.engine.schema import evolution
+    from trails.engine.sparql import stored_queries
+    from trails.engine.sparql.queries import Untrusted
+    from trails.registry.migrations import MigrationFile
+    from trails.request.builtins import queries as builtins_queries
+    from trails.sandbox import pool
+    from trails.sandbox import scratch as sandbox_scratch
+    from trails.sandbox.pool import Sandbox
+else:
+    migrations = later("trails.app.migrations")
+    modules = later("trails.app.modules")
+    reloads = later("trails.app.reloads")
+    evolution = later("trails.engine.schema.evolution")
+    stored_queries = later("trails.engine.sparql.stored_queries")
+    builtins_queries = later("trails.request.builtins.queries")
+    pool = later("trails.sandbox.pool")
+    sandbox_scratch = later("trails.sandbox.scratch")
 
 REFUSALS: Final = (
     DeclarationError,
@@ -257,7 +260,9 @@ class App:
         def accept(registry: Registry) -> None:
             self.policies.check(graph, registry)
             if (registry.types or registry.shapes) and not self._owns_types(graph):
-                adopt_schema(self.stored_graph(graph), registry.schema, apply=apply_schema)
+                evolution.adopt_schema(
+                    self.stored_graph(graph), registry.schema, apply=apply_schema
+                )
 
         registry = self._cells[graph].replace(declared, accept)
         self._loaded.add(graph)
@@ -293,7 +298,7 @@ class App:
         if not self._owns_types(graph):
             return found
         file, stored = self.settings.graphs[graph].app, schema or self._stored_schema(graph)
-        return join_stored_types(found, stored, graph, file)
+        return modules.join_stored_types(found, stored, graph, file)
 
     def try_declarations(
         self, graph: str, schema: Schema, texts: Mapping[str, str] | None = None
@@ -305,7 +310,7 @@ class App:
         if self.folder is None:
             self._try(graph, None, schema)
             return
-        with trial_modules(self.folder, texts or {}):
+        with modules.trial_modules(self.folder, texts or {}):
             self._try(graph, self._module(graph, fresh=True), schema, texts or {})
 
     def _try(
@@ -362,8 +367,8 @@ class App:
             old = cell.current
             try:
                 stored = self._stored_schema(graph)
-                check_reloadable(self.folder, self.settings.graphs[graph].app)
-                with fresh_modules(self.folder):
+                modules.check_reloadable(self.folder, self.settings.graphs[graph].app)
+                with modules.fresh_modules(self.folder):
                     apply = self._apply_schema if apply_schema is None else apply_schema
                     new = self._load(graph, apply_schema=apply, fresh=True)
             except Exception as reason:  # noqa: BLE001 - reported, and the old registry stays
@@ -371,15 +376,15 @@ class App:
             self.quarantined.pop(graph, None)
             self.reload_errors.pop(graph, None)
             changes = describe_changes(stored, self._stored_schema(graph))
-            report = compare_registries(graph, old, new, changes)
-            log_reload(report)
+            report = reloads.compare_registries(graph, old, new, changes)
+            reloads.log_reload(report)
             return report
 
     def _keep(self, graph: str, old: Registry, reason: Exception) -> ReloadReport:
         """Report why declarations can't be used; each reason is logged once."""
         if isinstance(reason, TrailsError):
             self.plugins.explain(reason)
-        error = describe_reason(reason, self.settings.graphs[graph].app)
+        error = reloads.describe_reason(reason, self.settings.graphs[graph].app)
         known = self.reload_errors.get(graph)
         self.reload_errors[graph] = error
         if graph in self.quarantined and isinstance(reason, TrailsError):
@@ -387,7 +392,7 @@ class App:
             self.quarantined[graph] = reason.with_traceback(None)
         report = ReloadReport(graph, "failed", old.version, old.digest, error=error)
         if error != known:
-            log_reload(report, None if isinstance(reason, TrailsError) else reason)
+            reloads.log_reload(report, None if isinstance(reason, TrailsError) else reason)
         return report
 
     def _stored_schema(self, graph: str) -> Schema:
@@ -396,14 +401,14 @@ class App:
     def _module(self, graph: str, *, fresh: bool = False) -> ModuleType | None:
         if self.folder is None:
             return None
-        return find_module(self.folder, self.settings.graphs[graph], graph, fresh=fresh)
+        return modules.find_module(self.folder, self.settings.graphs[graph], graph, fresh=fresh)
 
     def _make_embedder(self, graph: str, module: ModuleType | None) -> Embedder | None:
         """Return the function for embeddings that the settings name."""
         given = self.settings.graphs[graph]
         if given.embeddings is None:
             return None
-        found = load_embed(self.folder, given.embeddings, graph, module, given.app)
+        found = modules.load_embed(self.folder, given.embeddings, graph, module, given.app)
         return Embedder(given.embeddings.function, found, given.embeddings.seconds)
 
     def _embed_later(self, graph: str) -> None:
@@ -414,7 +419,7 @@ class App:
 
             @cache
             def load() -> Embed:
-                return load_embed(self.folder, named, graph, self._module(graph), given.app)
+                return modules.load_embed(self.folder, named, graph, self._module(graph), given.app)
 
             def embed(texts: list[str]) -> Iterable[Iterable[float]]:
                 return load()(texts)
@@ -437,12 +442,14 @@ class App:
         """Return the queries in a graph's folder, checked against some types."""
         if self.folder is None:
             return ()
-        folder = queries_folder(self.folder, self.settings.graphs[graph].queries, graph)
+        folder = modules.queries_folder(self.folder, self.settings.graphs[graph].queries, graph)
         if not folder.is_dir():
             return ()
         given = self.settings.graphs[graph].queries
         changed = {path.removeprefix(f"{given}/"): text for path, text in texts.items()}
-        return load_queries(folder, schema, self.stored_graph(graph).names, changed=changed)
+        return stored_queries.load_queries(
+            folder, schema, self.stored_graph(graph).names, changed=changed
+        )
 
     def untrusted(self, graph: str = "main") -> Untrusted:
         """Return the limits for untrusted text on a graph; each graph has its own workers."""
@@ -459,12 +466,16 @@ class App:
         """Return the migrations of a graph, in their order; runs the code of their files."""
         if self.folder is None:
             return ()
-        return load_migrations(self.folder, self.settings.graphs[graph].migrations, graph)
+        return migrations.load_migrations(
+            self.folder, self.settings.graphs[graph].migrations, graph
+        )
 
     def _migration_names(self, graph: str) -> tuple[str, ...]:
         if self.folder is None:
             return ()
-        return migration_names(self.folder, self.settings.graphs[graph].migrations, graph)
+        return migrations.migration_names(
+            self.folder, self.settings.graphs[graph].migrations, graph
+        )
 
     def discover(self, module: ModuleType, graph: str | None = None) -> Registry:
         return self._register(discover(module), graph or next(iter(self.settings.graphs)))
@@ -475,7 +486,7 @@ class App:
     def _register(self, found: Declarations, graph: str) -> Registry:
         registry = self._cell(graph).add(found)
         if found.types or found.shapes:
-            adopt_schema(self.graph(graph), registry.schema, apply=self._apply_schema)
+            evolution.adopt_schema(self.graph(graph), registry.schema, apply=self._apply_schema)
         return registry
 
     def _cell(self, graph: str) -> RegistryCell:
@@ -579,9 +590,9 @@ class App:
         budgets = self.settings.graphs[graph.name].budgets
         scratch = None  # the system's temporary folder is used
         if graph.folder is not None and graph.read_only is None:
-            scratch = graph.folder / SCRATCH
+            scratch = graph.folder / sandbox_scratch.SCRATCH
         limits = given.limits(budgets.query_seconds_per_minute)
-        return Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
+        return pool.Sandbox(scratch, limits, allow_unconfined=given.allow_unconfined)
 
     def graph(self, name: str = "main") -> Graph:
         """Return a graph, opened on first use."""
@@ -612,7 +623,7 @@ class App:
         self, ctx: GraphContext, name: str, params: Mapping[str, object] | None = None
     ) -> QueryAnswer | str | None:
         """Run a stored query; return its answer, or the commit of a mutation (None: no change)."""
-        return query_by_name(self.service(ctx.graph), ctx, name, params or {})
+        return builtins_queries.query_by_name(self.service(ctx.graph), ctx, name, params or {})
 
     def ask(self, ctx: GraphContext, text: str, /, **params: object) -> QueryAnswer:
         """Run an untrusted SPARQL query, confined and within the limits of ``[sandbox]``."""

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from trails.app.modules import check_reloadable
 from trails.app.staging import PreparedChange
-from trails.app.workspace import ProjectWorkspace
 from trails.engine.graph.declarations import (
     UNCHANGED,
     FilePreview,
@@ -29,7 +27,6 @@ from trails.engine.graph.declarations import (
     PendingDeclarations,
 )
 from trails.engine.graph.graph import MAIN
-from trails.engine.sparql.stored_queries import SUFFIX
 from trails.errors import (
     ConflictError,
     DeclarationError,
@@ -37,14 +34,25 @@ from trails.errors import (
     RegistryError,
     StorageError,
 )
-from trails.model.changes.file_diffs import FileDiff, make_diff
+from trails.imports import later
 from trails.model.history import Head, Rename, Renames
-from trails.model.sparql.renames import rename_terms, renamed_terms
 from trails.model.types import Schema
-from trails.projections.python.changes import change_declarations
 
 if TYPE_CHECKING:  # the app makes keepers
+    from trails.app import modules, workspace
     from trails.app.app import App
+    from trails.engine.sparql import stored_queries
+    from trails.model.changes import file_diffs
+    from trails.model.changes.file_diffs import FileDiff
+    from trails.model.sparql import renames as sparql_renames
+    from trails.projections.python import changes
+else:
+    modules = later("trails.app.modules")
+    stored_queries = later("trails.engine.sparql.stored_queries")
+    changes = later("trails.projections.python.changes")
+    file_diffs = later("trails.model.changes.file_diffs")
+    sparql_renames = later("trails.model.sparql.renames")
+    workspace = later("trails.app.workspace")
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for a reload that is under way."""
@@ -80,7 +88,7 @@ class PythonTypes:
     def __init__(self, app: App, graph: str, folder: Path) -> None:
         self._app = app
         self._graph = graph
-        self._files = ProjectWorkspace(app, graph)
+        self._files = workspace.ProjectWorkspace(app, graph)
         self._folder = folder
 
     def preview(self, head: Head, schema: Schema, renames: Sequence[Rename]) -> FilePreview:
@@ -92,18 +100,20 @@ class PythonTypes:
             return FilePreview()  # the files are written for a later migration
         app = self._files.layout.app
         folded = Renames.of(renames)
-        changed = change_declarations(self._files.read, app, before, schema, renames=folded)
-        terms = renamed_terms(before, schema, folded)
-        return FilePreview(make_diff(changed.texts | self._queries(terms)), changed.notes)
+        changed = changes.change_declarations(self._files.read, app, before, schema, renames=folded)
+        terms = sparql_renames.renamed_terms(before, schema, folded)
+        return FilePreview(
+            file_diffs.make_diff(changed.texts | self._queries(terms)), changed.notes
+        )
 
     def _queries(self, terms: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
         """The stored queries that use a name which is gone, before and after."""
         if not terms:
             return {}
-        paths = self._files.list(self._files.layout.queries, SUFFIX)
+        paths = self._files.list(self._files.layout.queries, stored_queries.SUFFIX)
         texts = {path: self._files.read(path) for path in paths}
         return {
-            path: (text, rename_terms(text, terms))
+            path: (text, sparql_renames.rename_terms(text, terms))
             for path, text in texts.items()
             if text is not None
         }
@@ -121,7 +131,7 @@ class PythonTypes:
                 return UNCHANGED
             self._refuse_production(diff)
             texts = {each.path: each.text for each in diff.files if each.text is not None}
-            check_reloadable(self._folder, self._files.layout.app)
+            modules.check_reloadable(self._folder, self._files.layout.app)
             _explain(lambda: self._app.try_declarations(self._graph, schema, texts), diff)
             mark = msgspec.json.encode(_Mark(self._graph, head.commit)).decode()
             change = self._files.prepare(diff, mark)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trails.app.app import App
 from trails.app.ownership import examine_permissions
@@ -27,14 +27,19 @@ from trails.engine.graph.migrations import applied_migrations
 from trails.engine.migrations.runner import interrupted_migrations
 from trails.engine.migrations.state import compare_migrations
 from trails.engine.session.results import examine_costs
-from trails.engine.upkeep.doctor import examine, examine_machine
 from trails.errors import CorruptionError, SchemaMismatchError, TrailsError
 from trails.identity.tokens import TokenFile
+from trails.imports import later
 from trails.model.texts import count
 from trails.model.types import Schema
 from trails.model.upkeep import Finding, Report, flag, passed
 from trails.projections.examine import examine_declarations, examine_round_trips, examine_tools
 from trails.registry.registry import Registry, with_queries
+
+if TYPE_CHECKING:
+    from trails.engine.upkeep import doctor
+else:
+    doctor = later("trails.engine.upkeep.doctor")
 
 _MODES: Final = {
     "open": "none, and no tokens: every user of this machine can do everything",
@@ -62,7 +67,7 @@ def examine_project(app: App) -> list[Report]:
     title = f"Project {app.settings.project.name}"
     first = next((each for each in app.settings.graphs if each not in app.quarantined), "main")
     reports = [
-        Report("This machine", (*examine_machine(), _sandbox(app, first))),
+        Report("This machine", (*doctor.examine_machine(), _sandbox(app, first))),
         Report(title, (_settings(app), *examine_plugins(app.plugins), *_of_project(app))),
     ]
     for name in app.settings.graphs:
@@ -73,7 +78,7 @@ def examine_project(app: App) -> list[Report]:
             reports.append(Report(f"Graph {name}", (problem,)))
             continue
         declared, findings = _declarations(app, name)
-        examined = examine(graph, declared)
+        examined = doctor.examine(graph, declared)
         migrations = examine_migrations(app, name)
         webhooks = examine_webhooks(graph, app.settings.graphs[name].webhooks)
         found = (*findings, *migrations, *webhooks, *examined)
@@ -87,7 +92,7 @@ def examine_serving(app: App) -> list[Report]:
     served = [each for each in app.settings.graphs if each not in app.quarantined]
     sandbox = [_sandbox(app, served[0])] if served else []
     reports = [
-        Report("This machine", (*examine_machine(), *sandbox)),
+        Report("This machine", (*doctor.examine_machine(), *sandbox)),
         Report(title, (_settings(app), *examine_plugins(app.plugins), *_of_project(app))),
     ]
     for name in app.settings.graphs:
@@ -98,7 +103,7 @@ def examine_serving(app: App) -> list[Report]:
             where = str(reason.data.get("where", name))
             findings = (flag("declarations_broken", reason.message, _fix(app), where=where),)
             with suppress(SchemaMismatchError):  # that is the reason, then
-                findings = (*findings, *examine(app.stored_graph(name), None))
+                findings = (*findings, *doctor.examine(app.stored_graph(name), None))
         reports.append(Report(f"Graph {name}", findings))
     return reports
 
@@ -137,7 +142,7 @@ def _examine_graph(app: App, graph: str) -> tuple[Finding, ...]:
         *examine_costs(app.graph(graph), registry),
         *examine_migrations(app, graph),
         *examine_webhooks(app.graph(graph), app.settings.graphs[graph].webhooks),
-        *examine(app.graph(graph), registry.schema),
+        *doctor.examine(app.graph(graph), registry.schema),
     )
 
 

@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING
 
 from trails import __version__
 from trails.app.app import App
-from trails.app.doctor import examine_served
 from trails.app.policies import ServedPolicies
 from trails.app.settings import LogSettings
-from trails.app.telemetry.logs import log_call
 from trails.app.workspace import ProjectWorkspace
-from trails.engine.evidence.exports import ExportLimits, exports_of
 from trails.engine.graph.graph import Graph, everybody
 from trails.errors import TrailsError
+from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.changes.proposals import WriteModes
 from trails.model.results import Failure
+from trails.model.upkeep import ExportLimits
 from trails.request.admission import Budget, KernelOptions
 from trails.request.pipeline import Kernel
 from trails.request.workspace import WebhookSubject
 
 if TYPE_CHECKING:  # OpenTelemetry is optional
+    from trails.app import doctor
+    from trails.app.telemetry import logs
     from trails.app.telemetry.otel import Telemetry
+    from trails.engine.evidence import exports
+else:
+    doctor = later("trails.app.doctor")
+    logs = later("trails.app.telemetry.logs")
+    exports = later("trails.engine.evidence.exports")
 
 
 def kernel_of(
@@ -68,7 +74,7 @@ def kernel_of(
             exports=ExportLimits(
                 settings.graphs[graph].export_hours, budgets.exports, budgets.export_mb << 20
             ),
-            doctor=partial(examine_served, app, graph),
+            doctor=lambda: doctor.examine_served(app, graph),
             resources=app.plugins.resources,
             workspace=None if app.folder is None else ProjectWorkspace(app, graph),
             webhooks=tuple(
@@ -89,7 +95,7 @@ def _observe(graph: Graph, log: LogSettings, telemetry: Telemetry | None) -> Non
     if log.slow_query_ms:
         slow.threshold, slow.texts = log.slow_query_ms * 1_000_000, log.texts
     if log.calls:
-        observers.append(partial(log_call, graph.name))
+        observers.append(partial(logs.log_call, graph.name))
     if telemetry is not None:
         observers.append(partial(telemetry.count, graph.name))
         graph.slow_queries = telemetry.time_queries(slow)
@@ -123,7 +129,7 @@ class ServedGraphs(Mapping[str, Kernel | Failure]):
     def _open(self, graph: str) -> Kernel | Failure:
         try:
             kernel = kernel_of(self._app, graph, self._is_current, self._telemetry)
-            exports_of(self._app.graph(graph)).resume()
+            exports.exports_of(self._app.graph(graph)).resume()
             return kernel
         except TrailsError as error:
             return Failure("semantic", error.code, error.message, error.data)

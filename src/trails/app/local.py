@@ -12,21 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from trails.app.access import access_of
 from trails.app.app import App
-from trails.app.modules import declared_registry, project_names
 from trails.app.ownership import Ownership
 from trails.app.plugins import load_plugins
 from trails.app.policies import unguarded
 from trails.app.serve.commands import LocalServer
 from trails.app.serve.relay.links import own_or_find
 from trails.app.serve.relay.owners import OwnerAddress, find_owner
-from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.graphs import (
     LocalGraphClient,
     RemoteGraphClient,
@@ -37,28 +35,7 @@ from trails.app.sessions.graphs import (
 from trails.app.sessions.servers import ServerAddress, chosen_token, error_of, parse_address
 from trails.app.sessions.session import CommandSession
 from trails.app.settings import DATA_FOLDER, Settings, choose_graph, read_settings
-from trails.app.upkeep import (
-    BACKUP,
-    CLEANUP,
-    DOCTOR,
-    OPTIMIZE,
-    RELOAD,
-    VERIFY,
-    WEBHOOKS,
-    BackupArguments,
-    CleanupArguments,
-    DoctorArguments,
-    OptimizeArguments,
-    ReloadArguments,
-    UpkeepOperation,
-    VerifyArguments,
-    WebhookArguments,
-    list_backups,
-    restore_project,
-)
 from trails.authoring.plugins import PluginCommand
-from trails.engine.upkeep.recover import Recovering, recover
-from trails.engine.upkeep.scaffold import scaffold_project
 from trails.errors import (
     DeniedError,
     LockedError,
@@ -68,7 +45,7 @@ from trails.errors import (
     UnreachableError,
 )
 from trails.files import set_private_umask
-from trails.identity.tokens import TokenFile
+from trails.imports import later
 from trails.model.actors import OPERATOR, Actor, IssuedToken, TokenRecord, TokenRequest
 from trails.model.capabilities import ToolList
 from trails.model.decisions import (
@@ -96,6 +73,22 @@ from trails.model.upkeep import (
     WebhookStatus,
 )
 from trails.surfaces.cli.operations import Progress, ProjectLocation, Session
+
+if TYPE_CHECKING:
+    from trails.app import modules, upkeep
+    from trails.app.sessions import connection as sessions_connection
+    from trails.app.upkeep import ReloadArguments, UpkeepOperation
+    from trails.engine.upkeep import recover as upkeep_recover
+    from trails.engine.upkeep import scaffold
+    from trails.identity import tokens
+    from trails.identity.tokens import TokenFile
+else:
+    modules = later("trails.app.modules")
+    sessions_connection = later("trails.app.sessions.connection")
+    upkeep = later("trails.app.upkeep")
+    upkeep_recover = later("trails.engine.upkeep.recover")
+    scaffold = later("trails.engine.upkeep.scaffold")
+    tokens = later("trails.identity.tokens")
 
 
 class LocalPolicies:
@@ -143,7 +136,7 @@ class LocalOperations(LocalServer, LocalPolicies):
         self, folder: Path, name: str | None, schema: Literal["python", "graph"] = "python"
     ) -> tuple[Path, list[str]]:
         """Make a project folder."""
-        return scaffold_project(folder, name, schema)
+        return scaffold.scaffold_project(folder, name, schema)
 
     def doctor(
         self, place: ProjectLocation, documents: Sequence[Path], report: Progress
@@ -159,13 +152,13 @@ class LocalOperations(LocalServer, LocalPolicies):
 
         folder = place.folder
         if place.server is not None:
-            connection = ServerConnection(parse_address(place.server))
+            connection = sessions_connection.ServerConnection(parse_address(place.server))
             reports = examine_server(connection)
             graphs = [each.subject.removeprefix("Graph ") for each in reports]
         else:
             settings = read_settings(folder)
             graphs = list(settings.graphs)
-            reports = _perform(folder, DOCTOR, DoctorArguments(), report)
+            reports = _perform(folder, upkeep.DOCTOR, upkeep.DoctorArguments(), report)
             owner = find_owner(folder)
             if owner is not None:
                 reports += self._examine_owner(owner, folder, settings)
@@ -187,11 +180,11 @@ class LocalOperations(LocalServer, LocalPolicies):
         from trails.app.doctor import examine_policies  # noqa: PLC0415
         from trails.app.served import examine_wires, safely, served_findings  # noqa: PLC0415
 
-        connection = ServerConnection(_address(owner), operator=True)
+        connection = sessions_connection.ServerConnection(_address(owner), operator=True)
         for name in list_graphs(connection) or ():
             declared = None
             with suppress(TrailsError):  # reported with the declarations
-                declared = declared_registry(folder.resolve(), settings, name)
+                declared = modules.declared_registry(folder.resolve(), settings, name)
             found = safely(examine_wires(connection, name, declared), name)
             own = [each for each in served_findings(connection, name) if each.name == "projections"]
             policies = examine_policies(folder, name)
@@ -215,7 +208,9 @@ class LocalOperations(LocalServer, LocalPolicies):
                 )
             address = _address(owner)
         wanted = {"Accept": "application/json"}
-        body = b"".join(ServerConnection(address).receive(METRICS_PATH, {}, wanted))
+        body = b"".join(
+            sessions_connection.ServerConnection(address).receive(METRICS_PATH, {}, wanted)
+        )
         try:
             return msgspec.json.decode(body, type=ServerMetrics)
         except msgspec.DecodeError:
@@ -236,19 +231,19 @@ class LocalOperations(LocalServer, LocalPolicies):
         self, place: ProjectLocation, graph: str | None, report: Progress, *, apply_schema: bool
     ) -> list[ReloadReport] | None:
         """Have the server read the declarations again; None if no process serves the folder."""
-        given = ReloadArguments(graph, True if apply_schema else None)
+        given = upkeep.ReloadArguments(graph, True if apply_schema else None)
         if place.server is not None:
             return self._reload_remotely(parse_address(place.server), given)
         choose = read_settings(place.folder).graphs  # refuses a folder that is not a project
         if graph is not None:
             choose_graph(choose, graph)
         owner = find_owner(place.folder)
-        return None if owner is None else ask_owner(_address(owner), RELOAD, given, report)
+        return None if owner is None else ask_owner(_address(owner), upkeep.RELOAD, given, report)
 
     def _reload_remotely(
         self, address: ServerAddress, given: ReloadArguments
     ) -> list[ReloadReport]:
-        connection = ServerConnection(address)
+        connection = sessions_connection.ServerConnection(address)
         names = list_graphs(connection) if given.graph is None else [given.graph]
         if names is None:
             raise NotFoundError(f"{address.name} does not list its graphs; name one with --graph")
@@ -260,7 +255,7 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def verify(self, folder: Path, *, repair: bool, progress: Progress) -> list[Report]:
         """Verify every graph; with ``repair``, rebuild views that differ and verify again."""
-        return _perform(folder, VERIFY, VerifyArguments(repair), progress)
+        return _perform(folder, upkeep.VERIFY, upkeep.VerifyArguments(repair), progress)
 
     def recover(
         self, folder: Path, graph: str | None, report: Progress, *, dry_run: bool, accept_loss: bool
@@ -272,8 +267,8 @@ class LocalOperations(LocalServer, LocalPolicies):
                 names = {(name := choose_graph(names, graph)): names[name]}
             data = folder.resolve() / DATA_FOLDER
             return [
-                recover(
-                    Recovering(
+                upkeep_recover.recover(
+                    upkeep_recover.Recovering(
                         data,
                         name,
                         app.settings.base_iri(name),
@@ -292,7 +287,7 @@ class LocalOperations(LocalServer, LocalPolicies):
             settings = read_settings(place.folder)
             return {name: settings.base_iri(name) for name in sorted(settings.graphs)}
         address = parse_address(place.server)
-        found = list_graphs(ServerConnection(address))
+        found = list_graphs(sessions_connection.ServerConnection(address))
         if found is None:
             raise DeniedError(f"{address.name} does not list its graphs to you")
         return dict(sorted(found.items()))
@@ -305,7 +300,7 @@ class LocalOperations(LocalServer, LocalPolicies):
         with _open_exclusively(folder, "console", report, declarations=True) as app:
             name = choose_graph(app.settings.graphs, graph)
             ctx = app.context(name, actor, branch)
-            yield {**project_names(folder, name), "app": app, "ctx": ctx}
+            yield {**modules.project_names(folder, name), "app": app, "ctx": ctx}
 
     @contextmanager
     def open(
@@ -347,40 +342,46 @@ class LocalOperations(LocalServer, LocalPolicies):
 
     def webhooks(self, folder: Path, graph: str | None, report: Progress) -> list[WebhookStatus]:
         """List the webhooks of every graph, or of one."""
-        return _perform(folder, WEBHOOKS, WebhookArguments(graph), report)
+        return _perform(folder, upkeep.WEBHOOKS, upkeep.WebhookArguments(graph), report)
 
     def resume_webhook(
         self, folder: Path, graph: str | None, name: str, since: str | None, report: Progress
     ) -> WebhookStatus:
         """Enable a webhook again."""
-        return _perform(folder, WEBHOOKS, WebhookArguments(graph, name, since), report)[0]
+        return _perform(
+            folder, upkeep.WEBHOOKS, upkeep.WebhookArguments(graph, name, since), report
+        )[0]
 
     def cleanup(
         self, folder: Path, graph: str | None, report: Progress, *, keep: int, dry_run: bool
     ) -> dict[str, Cleaned]:
         """Remove what is no longer needed, of every graph or of one."""
-        return _perform(folder, CLEANUP, CleanupArguments(keep, dry_run, graph), report)
+        return _perform(
+            folder, upkeep.CLEANUP, upkeep.CleanupArguments(keep, dry_run, graph), report
+        )
 
     def optimize(self, folder: Path, graph: str | None, report: Progress) -> dict[str, Optimized]:
         """Compact the files of every graph, or of one."""
-        return _perform(folder, OPTIMIZE, OptimizeArguments(graph), report)
+        return _perform(folder, upkeep.OPTIMIZE, upkeep.OptimizeArguments(graph), report)
 
     def backup(self, folder: Path, target: Path, report: Progress) -> dict[str, Manifest | None]:
         """Add the changes of all graphs to the backups in a folder."""
-        return _perform(folder, BACKUP, BackupArguments(str(target.resolve())), report)
+        return _perform(
+            folder, upkeep.BACKUP, upkeep.BackupArguments(str(target.resolve())), report
+        )
 
     def list_backups(
         self, source: Path, report: Progress, *, check: bool
     ) -> dict[str, list[Manifest]]:
         """List the backups in a folder."""
-        return list_backups(source, report, check=check)
+        return upkeep.list_backups(source, report, check=check)
 
     def restore(
         self, folder: Path, source: Path, report: Progress, wanted: RestoreRequest
     ) -> dict[str, Path | None]:
         """Restore graphs from a backup."""
         with _open_exclusively(folder, "restore", report) as app:
-            return restore_project(app, source, report, wanted)
+            return upkeep.restore_project(app, source, report, wanted)
 
     def clients(self, folder: Path) -> list[ClientPlace]:
         """List programs that speak MCP, and their configuration files."""
@@ -424,7 +425,7 @@ def _declared(app: App, graph: str) -> Schema | None:
 
 def _token_file(folder: Path) -> TokenFile:
     read_settings(folder)  # a folder that is not a project has no tokens
-    return TokenFile(folder / DATA_FOLDER)
+    return tokens.TokenFile(folder / DATA_FOLDER)
 
 
 def _perform(folder: Path, operation: UpkeepOperation[_A, _R], given: _A, report: Progress) -> _R:
@@ -483,7 +484,7 @@ def _address(owner: OwnerAddress) -> ServerAddress:
 
 
 def _remote(address: ServerAddress, graph: str | None) -> CommandSession:
-    connection = ServerConnection(address)
+    connection = sessions_connection.ServerConnection(address)
     graphs = list_graphs(connection)
     if graphs is None:
         if graph is None:

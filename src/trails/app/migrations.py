@@ -9,11 +9,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from trails.app.modules import explain_import
 from trails.authoring.migrations import MIGRATION_NAME, Migration
 from trails.errors import DeclarationError, SettingsError
+from trails.imports import later
 from trails.registry.migrations import MigrationFile, check_name, make_migration, order_migrations
+
+if TYPE_CHECKING:
+    from trails.app import modules
+else:
+    modules = later("trails.app.modules")
 
 
 def migrations_folder(folder: Path, given: str, graph: str) -> Path:
@@ -59,7 +65,7 @@ def _load(folder: Path, path: Path) -> MigrationFile:
             raise
         if isinstance(error, DeclarationError):
             raise DeclarationError(f"{file}: {error.message}") from error
-        raise explain_import(error, file, folder) from error
+        raise modules.explain_import(error, file, folder) from error
     finally:
         sys.path.remove(str(folder))
     found = vars(module).get("migration")

@@ -44,7 +44,7 @@ from trails.registry.registry import (
     discover,
     with_queries,
 )
-from trails.request.builtins.graph import META
+from trails.request.builtins.ping import META
 
 _OWN_MODULES = "trails_project_"
 # The messages of these describe code, never values.

@@ -12,20 +12,28 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from trails import __version__
 from trails.authoring.plugins import Plugin, PluginCommand, PluginResource
 from trails.errors import TrailsError
+from trails.imports import later
 from trails.model.kinds import KINDS, KindFault, add_kind, remove_kind
 from trails.model.upkeep import Finding, flag, passed
 from trails.registry.registry import Declarations, Registry, RegistryCell, collect, discover
-from trails.request.builtins.graph import META
-from trails.request.operations import OPERATIONS
+from trails.request.builtins.ping import META
 from trails.surfaces.cli.shell.catalog import LISTED
+
+if TYPE_CHECKING:
+    from importlib import metadata
+    from importlib.metadata import EntryPoint
+
+    from trails.request import operations
+else:
+    metadata = later("importlib.metadata")
+    operations = later("trails.request.operations")
 
 GROUP: Final = "trails.plugins"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -75,7 +83,7 @@ class Plugins(msgspec.Struct, frozen=True):
 def installed_plugins() -> dict[str, list[EntryPoint]]:
     """Return the plugins of installed packages, by name; nothing of them is imported."""
     found: dict[str, list[EntryPoint]] = {}
-    for each in entry_points(group=GROUP):
+    for each in metadata.entry_points(group=GROUP):
         if each not in found.setdefault(each.name, []):
             found[each.name].append(each)
     return found
@@ -172,7 +180,7 @@ def _check_calls(plugin: Plugin, registry: Registry) -> None:
 
 def _check_commands(known: Plugins, plugin: Plugin) -> Iterator[str]:
     taken = dict.fromkeys(LISTED, "built in")
-    taken |= {each.command.split()[0]: "built in" for each in OPERATIONS if each.command}
+    taken |= {each.command.split()[0]: "built in" for each in operations.OPERATIONS if each.command}
     taken |= {
         command.name: f"one of plugin {each.name!r}"
         for each in known.loaded

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -37,7 +37,9 @@ from trails.files import (
     replace_file,
     sync_folder,
 )
-from trails.model.changes.file_diffs import FileChange
+
+if TYPE_CHECKING:
+    from trails.model.changes.file_diffs import FileChange
 
 JOURNAL: Final = "files.json"
 """The change under way, in the data folder of a project."""

@@ -17,14 +17,18 @@ from typing import TYPE_CHECKING, Final
 from trails.app.settings import DATA_FOLDER, SETTINGS_FILE
 from trails.app.staging import FileChanges, PreparedChange, SourceFiles
 from trails.errors import FieldError, ReadOnlyError, StorageError, ValidationError
-from trails.model.changes.file_diffs import FileChange, FileDiff
+from trails.imports import later
 from trails.model.upkeep import ReloadError, ReloadReport
-from trails.registry.migrations import MigrationFile
 from trails.registry.registry import Registry
 from trails.request.workspace import ProjectLayout
 
 if TYPE_CHECKING:  # the app makes workspaces
     from trails.app.app import App
+    from trails.model.changes import file_diffs
+    from trails.model.changes.file_diffs import FileChange, FileDiff
+    from trails.registry.migrations import MigrationFile
+else:
+    file_diffs = later("trails.model.changes.file_diffs")
 
 _LONGEST: Final = 240
 """Characters of a path."""
@@ -59,7 +63,9 @@ class ProjectWorkspace:
 
         The settings and what may be changed can be read, nothing else.
         """
-        _raise([*self._faults(FileChange(path, "modify", None, None), "path", reading=True)])
+        _raise(
+            [*self._faults(file_diffs.FileChange(path, "modify", None, None), "path", reading=True)]
+        )
         found = self._files.read(path)
         if found is None:
             return None

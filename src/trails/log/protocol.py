@@ -9,16 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import msgspec
 
 from trails.errors import ConflictError
-from trails.log.extracts import Extract
 from trails.log.payloads import Payload, PayloadWriter
 from trails.model.history import Activity, ActivityArchive, ActivityQuery, Commit, Head, Move
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
+
+if TYPE_CHECKING:
+    from trails.log.extracts import Extract
 
 
 class Header(msgspec.Struct, frozen=True):

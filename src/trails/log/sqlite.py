@@ -13,12 +13,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError, ReadOnlyError, StorageError
 from trails.files import copy_file, make_folder, sync_folder
+from trails.imports import later
 from trails.log.activities import MOST_ROWS, find_rows, matches
 from trails.log.archives import (
     ARCHIVES_FOLDER,
@@ -32,7 +33,6 @@ from trails.log.archives import (
     read_archives,
     write_archive,
 )
-from trails.log.extracts import Extract, extract
 from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, LogEntry, head_moved
 from trails.log.storage import (
@@ -72,6 +72,12 @@ from trails.model.history import (
 from trails.model.iris import canonical
 from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
+
+if TYPE_CHECKING:
+    from trails.log import extracts
+    from trails.log.extracts import Extract
+else:
+    extracts = later("trails.log.extracts")
 
 _PRUNED: Final = 20
 """Expired keys that are removed each time that one is added."""
@@ -871,9 +877,9 @@ class SqliteLog:
             make_folder(folder)
             if self._path is None:
                 with self._lock:
-                    return extract(self._db, folder / EXTRACT, since)
+                    return extracts.extract(self._db, folder / EXTRACT, since)
             with closing(self._new_reader(self._path)) as reader:
-                found = extract(reader, folder / EXTRACT, since)
+                found = extracts.extract(reader, folder / EXTRACT, since)
             for name in found.files:
                 if name not in known:
                     make_folder((folder / name).parent)

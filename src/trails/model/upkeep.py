@@ -11,6 +11,14 @@ from typing import Final, Literal
 import msgspec
 
 
+class ExportLimits(msgspec.Struct, frozen=True):
+    """How long exports are kept, and how much of the disk one actor may use; 0 is no limit."""
+
+    hours: int = 24
+    exports: int = 20
+    bytes: int = 4 << 30
+
+
 class Retention(msgspec.Struct, frozen=True):
     """How many activities stay in the log before the oldest are archived; None is no limit."""
 

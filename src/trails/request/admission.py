@@ -19,7 +19,6 @@ from typing import Final, Literal, Protocol, Self, TypeVar
 import msgspec
 
 from trails.authoring.plugins import PluginResource
-from trails.engine.evidence.exports import ExportLimits
 from trails.engine.graph.activities import CallRecord
 from trails.errors import BudgetError
 from trails.model.actors import OPERATOR, Actor
@@ -27,7 +26,7 @@ from trails.model.changes.proposals import WriteModes
 from trails.model.decisions import ALLOW_ALL, Judge
 from trails.model.fairness import Clock, Excess, Meter
 from trails.model.results import DEFAULT_CHARS, Failure
-from trails.model.upkeep import Report
+from trails.model.upkeep import ExportLimits, Report
 from trails.request.answers import failure_of
 from trails.request.workspace import PolicyAnswers, WebhookSubject, Workspace
 

@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import msgspec
@@ -28,6 +28,7 @@ from trails.errors import (
     TrailsError,
     ValidationError,
 )
+from trails.imports import later
 from trails.model.constraints import showable
 from trails.model.history import Activity
 from trails.model.iris import Names
@@ -39,7 +40,12 @@ from trails.model.types import ANY, ValueType
 from trails.projections.tools import RESULT, is_wrapped
 from trails.registry.registry import Declared
 from trails.request.fitting import Locate, Page, nowhere
-from trails.request.repair import Repaired, suggest_each
+
+if TYPE_CHECKING:
+    from trails.request import repair
+    from trails.request.repair import Repaired
+else:
+    repair = later("trails.request.repair")
 
 
 def show_answer(answer: QueryAnswer, commit: str = "", locate: Locate = nowhere) -> Page:
@@ -135,7 +141,7 @@ _logger: Final = logging.getLogger("trails")
 def failure_of(error: BaseException, name: str) -> Failure:
     """The failure that a caller gets for an error."""
     if isinstance(error, ValidationError):
-        return invalid(error, Repaired(suggest_each(error.fields)))
+        return invalid(error, repair.Repaired(repair.suggest_each(error.fields)))
     if isinstance(error, (ReadOnlyError, StorageFullError)):
         _logger.warning(
             "%s was refused: %s", name, error.message, extra={"event": "call.unwritable"}

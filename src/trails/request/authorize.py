@@ -12,7 +12,7 @@ The rights of an actor are an ``ActorAccess``, the only place where an actor mee
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -21,9 +21,9 @@ from trails.engine.graph.checkouts import unknown_commit
 from trails.engine.graph.graph import MAIN, Graph
 from trails.engine.session.arguments import checks_of
 from trails.engine.session.context import GraphContext
-from trails.engine.sparql.reach import reach_of, touches_hidden
 from trails.engine.visibility.access import Unrestricted
 from trails.engine.visibility.refs import RefResolver, reader
+from trails.imports import later
 from trails.model.actors import OPERATOR, Actor
 from trails.model.caches import BoundedCache, LRUCache
 from trails.model.capabilities import Action, Scope, StoredQuery, Tool
@@ -36,6 +36,11 @@ from trails.model.visibility import Visibility
 from trails.projections.tools import project_capability, project_query, with_params
 from trails.registry.registry import Declared, Registry, remember, visible_declarations
 from trails.request.entries import OPEN_GATE, Entry, Gate, Need, Rights, of_graph
+
+if TYPE_CHECKING:
+    from trails.engine.sparql import reach
+else:
+    reach = later("trails.engine.sparql.reach")
 
 _VISIBILITIES: Final = 256
 """Visibilities that are cached for an actor: of branches, and of schemas of the past."""
@@ -259,7 +264,9 @@ class ActorAccess:
         if any(each in schema.by_name and each not in left for each in gate.takes):
             return False
         query = StoredQuery("", "", gate.text)
-        return not touches_hidden(reach_of(query, schema, self._branches.spelled), visible, schema)
+        return not reach.touches_hidden(
+            reach.reach_of(query, schema, self._branches.spelled), visible, schema
+        )
 
     def _sees_all(self, branch: str) -> bool:
         """Whether nothing on a branch is hidden."""

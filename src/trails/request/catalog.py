@@ -10,13 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.arguments import Arguments, checks_of, named
 from trails.engine.session.service import GraphService
+from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache, LRUCache, VersionedCache
 from trails.model.capabilities import (
@@ -31,12 +32,6 @@ from trails.model.iris import digest_of
 from trails.model.names import portable_name
 from trails.model.types import PredicateDescriptor
 from trails.model.upkeep import Finding
-from trails.projections.examine import (
-    describe_callables,
-    examine_documents,
-    project_documents,
-)
-from trails.projections.thing_description import CardAction
 from trails.projections.tools import (
     ProjectedTools,
     controls_of,
@@ -51,7 +46,6 @@ from trails.request.admission import KernelOptions
 from trails.request.answers import shape_object, shape_of
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.builtins.declare import Builtin, OwnShapes, ToolContext
-from trails.request.builtins.queries import exposed, run_stored
 from trails.request.entries import (
     Entry,
     Gate,
@@ -62,7 +56,17 @@ from trails.request.entries import (
     of_queries,
     of_query,
 )
-from trails.request.operations import BUILTINS, BY_NAME
+
+if TYPE_CHECKING:
+    from trails.projections import examine, thing_description
+    from trails.projections.thing_description import CardAction
+    from trails.request import operations
+    from trails.request.builtins import queries
+else:
+    examine = later("trails.projections.examine")
+    queries = later("trails.request.builtins.queries")
+    operations = later("trails.request.operations")
+    thing_description = later("trails.projections.thing_description")
 
 ANY_OBJECT: Final = {"type": "object"}
 """The schema of results whose members are documented, and not repeated in each list of tools."""
@@ -107,15 +111,18 @@ class Catalog:
         return self._actions.get(tools.version, lambda: self._make_actions(tools))
 
     def _make_actions(self, tools: ToolList) -> Sequence[CardAction]:
-        return [CardAction(tool, self.entries[tool.name].source) for tool in tools.tools]
+        return [
+            thing_description.CardAction(tool, self.entries[tool.name].source)
+            for tool in tools.tools
+        ]
 
     def examine(self) -> Iterator[Finding]:
         """Compare what is served with the descriptors: a tool that was changed since is found."""
         own = [entry for entry in self.entries.values() if entry.source is not None]
         sources = [entry.source for entry in own if entry.source is not None]
-        expected = describe_callables(sources, self.registry)
-        documents = project_documents(entry.tool for entry in own)
-        yield from examine_documents(expected, documents, "served")
+        expected = examine.describe_callables(sources, self.registry)
+        documents = examine.project_documents(entry.tool for entry in own)
+        yield from examine.examine_documents(expected, documents, "served")
 
     def repeatable(self) -> list[str]:
         """Names, in every spelling, of tools that can be called again if the outcome is unknown.
@@ -222,7 +229,7 @@ class _Maker:
         self._checks = checks_of(registry)
         self._names = service.graph.names
         self._context = ToolContext(service, options)
-        self._queries = exposed(registry)
+        self._queries = queries.exposed(registry)
         mode, threshold = options.stored_query_mode, options.stored_query_threshold
         self.queries_by_name = mode == "meta" or (
             mode == "auto" and len(self._queries) >= threshold
@@ -231,7 +238,7 @@ class _Maker:
     def entries(self) -> Iterable[Entry]:
         registry = self._registry
         graph = self._context.service.graph.name
-        for each in BUILTINS:
+        for each in operations.BUILTINS:
             if not each.is_hidden(self._context.options.env):
                 yield builtin_entry(each, self._context, builtin_gate(each, graph))
         yield from map(self._capability, registry.capabilities.values())
@@ -240,7 +247,7 @@ class _Maker:
                 yield self._capability(meta)
         if self.queries_by_name:
             gate = of_queries(self._queries.values(), graph)
-            yield from (builtin_entry(each, self._context, gate) for each in BY_NAME)
+            yield from (builtin_entry(each, self._context, gate) for each in operations.BY_NAME)
         else:
             yield from map(self._query, self._queries.values())
 
@@ -272,8 +279,10 @@ class _Maker:
             controls=_controls((*query_controls(query), *write_controls_of(query))),
             declared=with_params(query, self._registry),
             place="thread",
-            handler=partial(run_stored, self._context, query),
-            handler_on=lambda service: partial(run_stored, self._context.on(service), query),
+            handler=partial(queries.run_stored, self._context, query),
+            handler_on=lambda service: partial(
+                queries.run_stored, self._context.on(service), query
+            ),
             gate=of_query(query),
             shape=shape_object(self._names),
             source=query,

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,18 +24,23 @@ from trails.engine.history.change_feed import START, ChangePage, ChangeQuery
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
 from trails.errors import RevokedError, StaleError, TrailsError, UnavailableError
+from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.results import Failure, Outcome, Success
 from trails.request.admission import KernelOptions
 from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
-from trails.request.builtins.branches import versions_of
-from trails.request.builtins.changes import GRAPH_CHANGES, read_query
 from trails.request.builtins.declare import ToolContext
 from trails.request.catalog import builtin_entry, builtin_gate
 from trails.request.entries import Entry, Rights
 from trails.request.threads import Threads
 from trails.request.watches import Watcher, Watches
+
+if TYPE_CHECKING:
+    from trails.request.builtins import branches, changes
+else:
+    branches = later("trails.request.builtins.branches")
+    changes = later("trails.request.builtins.changes")
 
 _SWEEP: Final = 1.0
 """Seconds between two checks of credentials and policies."""
@@ -60,8 +65,8 @@ class _Opened(msgspec.Struct):
 def _open(
     tool: ToolContext, ctx: GraphContext, *, opened: list[_Opened], **given: object
 ) -> ChangePage:
-    query = read_query(**given)
-    page = versions_of(tool, ctx).changes(query)
+    query = changes.read_query(**given)
+    page = branches.versions_of(tool, ctx).changes(query)
     wait = given["wait"]
     opened.append(_Opened(query, wait if isinstance(wait, int) else 0, page))
     return page
@@ -85,7 +90,7 @@ class ChangeFeeds:
         self._perform = perform
         self._watches = watches
         self._threads = threads
-        builtin = msgspec.structs.replace(GRAPH_CHANGES, run=_open)
+        builtin = msgspec.structs.replace(changes.GRAPH_CHANGES, run=_open)
         self._entry = builtin_entry(
             builtin, ToolContext(service, options), builtin_gate(builtin, service.graph.name)
         )
@@ -244,7 +249,7 @@ class ChangeFeeds:
         try:
             return await self._threads.run(stream.actor.name, versions.changes, query)
         except Exception as error:  # noqa: BLE001 - the reader gets every error as the end
-            return failure_of(error, GRAPH_CHANGES.name)
+            return failure_of(error, changes.GRAPH_CHANGES.name)
 
 
 class ChangeStream:
@@ -334,7 +339,7 @@ class ChangeStream:
 
 
 def _failure(error: TrailsError) -> Failure:
-    return failure_of(error, GRAPH_CHANGES.name)
+    return failure_of(error, changes.GRAPH_CHANGES.name)
 
 
 def _stopping() -> Failure:

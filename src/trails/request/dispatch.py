@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -22,17 +22,25 @@ from trails.engine.session.arguments import check_rules, checks_of
 from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.results import conformer, describe_cost, plain
 from trails.engine.session.service import GraphService
-from trails.engine.write.write import OutdatedError
 from trails.errors import FieldError, LimitError, NotFoundError, ValidationError
+from trails.imports import later
 from trails.model.capabilities import Capability
 from trails.model.operations.pages import Call
 from trails.model.results import LEAST_CHARS, MOST_CHARS, Failure, Outcome, Success
 from trails.request.answers import Shape, failure_of, invalid, near_name, shape_object
-from trails.request.drafted import ATTEMPTS, DraftedCall, WriteControls, busy, write_controls
 from trails.request.entries import OPEN_GATE, Request, activity_kind
 from trails.request.fitting import Page, fit, fit_failure
-from trails.request.repair import repair_request
 from trails.request.threads import Threads
+
+if TYPE_CHECKING:
+    from trails.engine.write import write
+    from trails.request import drafted as request_drafted
+    from trails.request import repair
+    from trails.request.drafted import DraftedCall, WriteControls
+else:
+    request_drafted = later("trails.request.drafted")
+    write = later("trails.engine.write.write")
+    repair = later("trails.request.repair")
 
 T = TypeVar("T")
 
@@ -49,7 +57,7 @@ class Dispatch:
         """The outcome of a request; raises nothing except for cancellation."""
         call, entry = request.call, request.entry
         try:
-            controls = write_controls(request)
+            controls = request_drafted.write_controls(request)
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return self._fail(request, error)
         if controls is not None:
@@ -84,8 +92,8 @@ class Dispatch:
     async def _run_drafted(self, request: Request, controls: WriteControls) -> Outcome:
         """Make a call on a draft of the graph."""
         call = request.call
-        for _ in range(ATTEMPTS):
-            drafted = DraftedCall(self._service, request, controls)
+        for _ in range(request_drafted.ATTEMPTS):
+            drafted = request_drafted.DraftedCall(self._service, request, controls)
             try:
                 if request.entry.place != "loop":
                     return await self._in_thread(call, self._call_drafted, request, drafted)
@@ -95,7 +103,7 @@ class Dispatch:
                 prepared = await self._in_thread(call, self._prepare_drafted, request, drafted)
                 result = await cast(Awaitable[object], drafted.handler(request.ctx, **prepared))
                 return await self._in_thread(call, self._finish_drafted, request, drafted, result)
-            except OutdatedError:
+            except write.OutdatedError:
                 call.generated.clear()
             except asyncio.CancelledError:
                 call.abandoned = True
@@ -107,7 +115,9 @@ class Dispatch:
                 if request.entry.place == "loop":
                     # A step may still run in a thread, if the caller has gone away.
                     await asyncio.shield(asyncio.to_thread(drafted.close))
-        return self._fail(request, busy(str(request.arguments.get("branch") or MAIN)))
+        return self._fail(
+            request, request_drafted.busy(str(request.arguments.get("branch") or MAIN))
+        )
 
     def _call_drafted(self, request: Request, drafted: DraftedCall) -> Outcome:
         """Run a plain handler in this thread, on a draft."""
@@ -118,7 +128,7 @@ class Dispatch:
             prepared = self._prepare_drafted(request, drafted)
             result = run_handler(drafted.handler, cast(GraphContext, request.ctx), prepared)
             return self._finish_drafted(request, drafted, result)
-        except OutdatedError:
+        except write.OutdatedError:
             raise
         except Exception as error:  # noqa: BLE001 - every error becomes a failure here
             return self._fail(request, error)
@@ -245,7 +255,7 @@ class Dispatch:
         name = request.entry.tool.name
         try:
             if isinstance(error, ValidationError) and not request.prepared:
-                failure = invalid(error, repair_request(request, error))
+                failure = invalid(error, repair.repair_request(request, error))
             else:
                 failure = failure_of(error, name)
         except Exception as mishap:  # noqa: BLE001 - a call is always answered

@@ -11,13 +11,18 @@ Pure: works on JSON values, and knows nothing of what they mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from trails.model.evidence.graphemes import boundary_before
+from trails.imports import later
 from trails.model.operations.pages import Call, Continued
 from trails.model.results import MOST_CHARS, Failure
+
+if TYPE_CHECKING:
+    from trails.model.evidence import graphemes
+else:
+    graphemes = later("trails.model.evidence.graphemes")
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.decode
@@ -392,7 +397,7 @@ def _share(sizes: Sequence[int], room: int) -> list[int]:
 
 def cut_text(text: str, length: int) -> str:
     """The beginning of a text, cut between two characters as a reader sees them."""
-    return text[: boundary_before(text, length)]
+    return text[: graphemes.boundary_before(text, length)]
 
 
 def _chars(body: bytes) -> int:

@@ -18,12 +18,13 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
-from trails.engine.upkeep.doctor import examine
+from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
@@ -33,14 +34,11 @@ from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
 from trails.model.upkeep import Report
 from trails.model.uris import Completions, Content, ResourceList
-from trails.projections.documents import project_instructions
-from trails.projections.thing_description import Card
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
 from trails.request.answers import MASKED, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
-from trails.request.changes import ChangeFeeds
 from trails.request.dispatch import Dispatch
 from trails.request.entries import Entry, Proposes, Request
 from trails.request.resources.contents import READ
@@ -48,8 +46,21 @@ from trails.request.resources.listing import Typed, listen_to_lists
 from trails.request.resources.reader import NOTHING, Reader
 from trails.request.resources.representations import PLAIN, RecordForm
 from trails.request.threads import Threads
-from trails.request.transfers import Transfers
 from trails.request.watches import Watcher, Watches
+
+if TYPE_CHECKING:
+    from trails.engine.upkeep import doctor
+    from trails.projections import documents, thing_description
+    from trails.projections.thing_description import Card
+    from trails.request import changes, transfers
+    from trails.request.changes import ChangeFeeds
+    from trails.request.transfers import Transfers
+else:
+    doctor = later("trails.engine.upkeep.doctor")
+    documents = later("trails.projections.documents")
+    thing_description = later("trails.projections.thing_description")
+    transfers = later("trails.request.transfers")
+    changes = later("trails.request.changes")
 
 T = TypeVar("T")
 NO_TYPES: Final = Schema()
@@ -77,12 +88,39 @@ class Kernel:
         service.watched = self._watches.uris
         self._catalog: Catalog | None = None
         self._running: set[CallRecord] = set()
-        self.transfers = Transfers(
-            service, options, self._perform, self._unknown, self._admission, self._threads
-        )
-        self.changes = ChangeFeeds(
-            service, options, self._authority, self._perform, self._watches, self._threads
-        )
+        self._transfers: Transfers | None = None
+        self._making = Lock()
+        self._changes: ChangeFeeds | None = None
+
+    @property
+    def transfers(self) -> Transfers:
+        """Records and files; made when first used, because they need every operation."""
+        with self._making:
+            if self._transfers is None:
+                self._transfers = transfers.Transfers(
+                    self._service,
+                    self._options,
+                    self._perform,
+                    self._unknown,
+                    self._admission,
+                    self._threads,
+                )
+            return self._transfers
+
+    @property
+    def changes(self) -> ChangeFeeds:
+        """Streams of changes; made when first used, too."""
+        with self._making:
+            if self._changes is None:
+                self._changes = changes.ChangeFeeds(
+                    self._service,
+                    self._options,
+                    self._authority,
+                    self._perform,
+                    self._watches,
+                    self._threads,
+                )
+            return self._changes
 
     @property
     def name(self) -> str:
@@ -104,7 +142,7 @@ class Kernel:
         rights, every = self._authority.rights(actor), self._service.registry.schema
         schema = every if rights.unrestricted else rights.schema(MAIN)
         graph = self._service.graph.name
-        return project_instructions(
+        return documents.project_instructions(
             self._options.project, graph, schema.types, self.tools(actor).tools
         )
 
@@ -115,10 +153,10 @@ class Kernel:
         if refuse_reading(actor) is None:
             main = self._service.graph.committed_schema(MAIN)
             schema = main if rights.unrestricted else rights.schema(MAIN)
-        return Card(
+        return thing_description.Card(
             title=self._options.project,
             graph=self._service.graph.name,
-            iri=self.transfers.uri,
+            iri=self._service.graph.names.base,
             version=self._options.version,
             registry=tools.registry,
             actions=catalog.actions(tools),
@@ -130,7 +168,7 @@ class Kernel:
         service, examine_all = self._service, self._options.doctor
         if examine_all is None:
             report = Report(
-                service.graph.name, tuple(examine(service.graph, service.registry.schema))
+                service.graph.name, tuple(doctor.examine(service.graph, service.registry.schema))
             )
         else:
             report = examine_all()

@@ -6,17 +6,23 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trails.app.access import make_hello
 from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
-from trails.app.serve.http.sockets import bind_port, find_address, load_tls, url_of
 from trails.app.serve.relay.owners import find_owner
 from trails.app.serve.running import Progress, run_until_signal
 from trails.app.settings import choose_graph, read_settings
 from trails.app.telemetry.logs import log_ready, writing_logs
 from trails.errors import LockedError
+from trails.imports import later
 from trails.surfaces.cli.operations import Served
+
+if TYPE_CHECKING:
+    from trails.app.serve.http import sockets
+else:
+    sockets = later("trails.app.serve.http.sockets")
 
 
 class LocalServer:
@@ -78,8 +84,8 @@ class LocalServer:
                 check_alone(folder)
             server = settings.server
             gate = access_of(folder, settings, os.environ)
-            tls = load_tls(folder, server.tls_certificate, server.tls_key)
-            address = find_address(server.host if host is None else host)
+            tls = sockets.load_tls(folder, server.tls_certificate, server.tls_key)
+            address = sockets.find_address(server.host if host is None else host)
             policy = HostPolicy.for_bind(
                 address,
                 server.public_hosts,
@@ -87,8 +93,8 @@ class LocalServer:
                 tls=tls is not None,
                 credentials=gate.configured(),
             )
-            sock = bind_port(address, server.port if port is None else port)
-            url = url_of(sock, tls=tls is not None)
+            sock = sockets.bind_port(address, server.port if port is None else port)
+            url = sockets.url_of(sock, tls=tls is not None)
             for warning in policy.warnings:
                 say(warning)
             listening = HttpOptions(gate.authenticator, policy, [sock], tls, read_only=read_only)

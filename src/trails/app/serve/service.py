@@ -37,6 +37,7 @@ from trails.app.settings import Settings
 from trails.app.webhooks.senders import deliver_webhooks
 from trails.errors import SettingsError
 from trails.identity.oauth.challenges import Challenges
+from trails.imports import import_all
 from trails.model.actors import OPERATOR, Secret
 from trails.model.texts import count
 from trails.request.authenticate import Authenticator
@@ -246,7 +247,9 @@ class _Http:
                     await answered.wait()
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
+            await asyncio.to_thread(import_all)
         with without_gc():
+            import_all()
             from trails.app.serve.http.front import (  # noqa: PLC0415 - see above
                 HttpInterface,
                 OperatorInterface,

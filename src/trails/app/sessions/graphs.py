@@ -16,19 +16,19 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import cache
 from types import TracebackType
-from typing import Final, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from trails.app.app import App
 from trails.app.kernels import kernel_of
-from trails.app.sessions.connection import ServerConnection
 from trails.app.sessions.servers import HIDING, ServerAddress, error_of, read_graphs
 from trails.app.sessions.session import Upload
-from trails.app.upkeep import UpkeepOperation
 from trails.errors import NotFoundError, QueryError, TrailsError, UnreachableError, ValidationError
+from trails.imports import later
 from trails.model.actors import OPERATOR, Actor
 from trails.model.capabilities import Tool, ToolList
 from trails.model.operations.graph import LoadedData
@@ -39,10 +39,17 @@ from trails.model.writes import LoadRequest
 from trails.projections.resources import JSON, LD_JSON
 from trails.request.answers import failure_of
 from trails.request.builtins.declare import Route
-from trails.request.operations import OPERATIONS
 from trails.request.resources.representations import RecordForm
 from trails.surfaces.cli.operations import InstancePage, Listing, ReadState, RecordName
 from trails.surfaces.rest.backend import join_page, place_problem, write_uri
+
+if TYPE_CHECKING:
+    from trails.app.sessions import connection as sessions_connection
+    from trails.app.upkeep import UpkeepOperation
+    from trails.request import operations
+else:
+    sessions_connection = later("trails.app.sessions.connection")
+    operations = later("trails.request.operations")
 
 _T = TypeVar("_T")
 
@@ -188,7 +195,9 @@ def _checked(outcome: _T | Failure) -> _T:
     return outcome
 
 
-_ROUTES: Final = {each.name: each.routes for each in OPERATIONS if each.routes}
+@cache
+def _routes() -> Mapping[str, Sequence[Route]]:
+    return {each.name: each.routes for each in operations.OPERATIONS if each.routes}
 
 
 class _Tools(msgspec.Struct):
@@ -271,7 +280,7 @@ class RemoteGraphClient:
 
     def record(self, name: str, arguments: Mapping[str, object]) -> bytes:
         """Return the structured result of a built-in, from its REST route."""
-        route, given = _route(_ROUTES[name], arguments), dict(arguments)
+        route, given = _route(_routes()[name], arguments), dict(arguments)
         parts = [
             quote(str(given.pop(part[1:-1])), safe="") if part.startswith("{") else part
             for part in route.path.split("/")
@@ -370,7 +379,7 @@ def ask_owner(
     report: Callable[[str], None],
 ) -> _R:
     """Run an operation in the serving process, authorized by the owner's key."""
-    connection = ServerConnection(address, operator=True)
+    connection = sessions_connection.ServerConnection(address, operator=True)
     for text in connection.lines(f"/operator/{operation.name}", given):
         line = msgspec.json.decode(text, type=_Line)
         if line.progress is not None:

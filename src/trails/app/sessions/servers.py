@@ -9,15 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from trails.errors import FieldError, TrailsError, UnreachableError, ValidationError
+from trails.imports import later
 from trails.model.actors import Secret
 from trails.model.results import Failure
-from trails.projections.problems import parse_problem
+
+if TYPE_CHECKING:
+    from trails.projections import problems
+else:
+    problems = later("trails.projections.problems")
 
 _OWN: Final = "TRAILS_TOKEN"
 _SERVERS: Final = "TRAILS_MCP_TOKEN"
@@ -121,7 +126,7 @@ _CLASSES = {each.code: each for each in _all(TrailsError)}
 def read_failure(status: int, reason: str, body: bytes, address: ServerAddress) -> Failure:
     """Return the failure that a response describes; raise UnreachableError if it isn't Trails'."""
     try:
-        return parse_problem(body)
+        return problems.parse_problem(body)
     except ValueError:
         raise UnreachableError(
             f"{address.name} answered {status} {reason}, unlike a Trails server; check the address"

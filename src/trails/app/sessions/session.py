@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
-from trails.engine.transfer.formats import Joined, common_format
 from trails.errors import ConflictError, NotFoundError, ValidationError
+from trails.imports import later
 from trails.model.capabilities import Tool, ToolList
 from trails.model.history import BranchInfo, CommitQuery, MergeRequest
 from trails.model.kinds import Iri, kind_of
@@ -44,6 +44,11 @@ from trails.surfaces.cli.operations import (
     RecordName,
     WriteOptions,
 )
+
+if TYPE_CHECKING:
+    from trails.engine.transfer import formats
+else:
+    formats = later("trails.engine.transfer.formats")
 
 
 def write_params(params: Mapping[str, object]) -> dict[str, object]:
@@ -285,9 +290,9 @@ class Upload:
 
     def __init__(self, request: LoadRequest) -> None:
         self._files = request.files
-        self._several = Joined(request.files) if len(request.files) > 1 else None
+        self._several = formats.Joined(request.files) if len(request.files) > 1 else None
         self.arguments = {
-            "format": common_format(request.files, request.format),
+            "format": formats.common_format(request.files, request.format),
             "mode": request.mode,
             "type": request.type_name,
             "branch": request.branch,

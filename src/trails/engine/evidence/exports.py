@@ -63,6 +63,7 @@ from trails.model.names import suggest
 from trails.model.nodes import Condition, Group, NodeState, Selection
 from trails.model.operations.records import ExportProblem, ExportStatus
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
+from trails.model.upkeep import ExportLimits
 from trails.model.visibility import FULL, Visibility
 from trails.views.terms import Terms
 
@@ -78,14 +79,6 @@ _IDLE: Final = 3600.0
 """Seconds after which the thread looks at the clock again, at the latest."""
 _logger: Final = logging.getLogger("trails")
 State = Literal["waiting", "running", "done", "failed"]
-
-
-class ExportLimits(msgspec.Struct, frozen=True):
-    """How long exports are kept, and how much of the disk one actor may use; 0 is no limit."""
-
-    hours: int = 24
-    exports: int = 20
-    bytes: int = 4 << 30
 
 
 class PinnedAccess(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ branches and commits are found as ``GraphService.context`` finds them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -23,8 +23,8 @@ from trails.engine.session.graph_session import GraphSession
 from trails.engine.session.service import GraphService
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import FieldError, NotFoundError, ValidationError
+from trails.imports import later
 from trails.model.constraints import shorten
-from trails.model.evidence.graphemes import boundary_before
 from trails.model.iris import Names
 from trails.model.names import suggest
 from trails.model.nodes import NodeState, split_handle
@@ -41,6 +41,11 @@ from trails.model.uris import (
 )
 from trails.model.visibility import ENDS
 from trails.views.nodes.long_texts import StoredText
+
+if TYPE_CHECKING:
+    from trails.model.evidence import graphemes
+else:
+    graphemes = later("trails.model.evidence.graphemes")
 
 NO_TYPES: Final = (
     "there are none yet: the first write or 'trails serve' stores what the project declares"
@@ -293,4 +298,6 @@ class Titles:
 
 def _shortened(value: object, spell: Callable[..., str]) -> str:
     text = value[: _LONGEST + 1] if isinstance(value, StoredText) else spell(value)
-    return text if len(text) <= _LONGEST else text[: boundary_before(text, _LONGEST)] + "…"
+    return (
+        text if len(text) <= _LONGEST else text[: graphemes.boundary_before(text, _LONGEST)] + "…"
+    )

@@ -12,19 +12,25 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trails.engine.validation.rules import RuleBook
 from trails.engine.validation.validate import Validator
 from trails.errors import NotFoundError, SchemaMismatchError
+from trails.imports import later
 from trails.model.caches import LRUCache
 from trails.model.history import Head
 from trails.model.iris import Names
-from trails.model.sparql.terms import Vocabulary
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.terms import Terms
+
+if TYPE_CHECKING:
+    from trails.model.sparql import terms
+    from trails.model.sparql.terms import Vocabulary
+else:
+    terms = later("trails.model.sparql.terms")
 
 MAIN: Final = "main"
 """The branch that every graph has."""
@@ -54,14 +60,28 @@ class CompiledSchema:
         refuse_unknown_kinds(schema)
         self.schema = schema
         self._names = names
-        self.terms = Terms(schema, names)
-        self.validator = Validator(schema, names)
-        self.rules = RuleBook(schema)
+
+    # Each is made when it is first used: a process that reads one page needs none.
+
+    @cached_property
+    def terms(self) -> Terms:
+        """Its nodes as statements, and back."""
+        return Terms(self.schema, self._names)
+
+    @cached_property
+    def validator(self) -> Validator:
+        """What its values have to be."""
+        return Validator(self.schema, self._names)
+
+    @cached_property
+    def rules(self) -> RuleBook:
+        """What has to hold between its nodes."""
+        return RuleBook(self.schema)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """Its classes and fields, as queries name them."""
-        return Vocabulary(self.schema, self._names)
+        return terms.Vocabulary(self.schema, self._names)
 
 
 _compiled: Final[LRUCache[tuple[str, Names], CompiledSchema]] = LRUCache(64)

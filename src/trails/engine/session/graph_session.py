@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -21,18 +21,12 @@ from trails.engine.graph.cursors import Cursors, Holder, check_subject
 from trails.engine.graph.embeddings import Embedder
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.renames import renamed_type
-from trails.engine.schema.evolution import adopt_on_branch
 from trails.engine.session.blobs import SessionBlobs, blob_of
 from trails.engine.session.selection_check import names_known, settle_references
-from trails.engine.sparql.queries import ask_checkout, bind
 from trails.engine.validation.blob_names import is_named
 from trails.engine.validation.validate import VisibleNodes, suggest_nodes
 from trails.engine.visibility.access import OPEN, Access, refuse_text
 from trails.engine.visibility.refs import RefResolver, reader
-from trails.engine.visibility.visible_history import VisibleHistory
-from trails.engine.write.edits import apply_statements, data_statements, put, put_all, remove
-from trails.engine.write.puts import Put, change_of, remember, request_of
-from trails.engine.write.write import IdempotencyKey, Opened, Write
 from trails.errors import (
     FieldError,
     ForbiddenError,
@@ -42,6 +36,7 @@ from trails.errors import (
     TransactionError,
     ValidationError,
 )
+from trails.imports import later
 from trails.model.constraints import shorten
 from trails.model.history import Commit, Head
 from trails.model.iris import encode_id, normal_id
@@ -58,6 +53,23 @@ from trails.model.visibility import FULL, SchemaFilter, Visibility
 from trails.views.nodes.conditions import first_handles
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.select import Found, Selector, first_of
+
+if TYPE_CHECKING:
+    from trails.engine.schema import evolution
+    from trails.engine.sparql import queries
+    from trails.engine.visibility import visible_history
+    from trails.engine.write import edits
+    from trails.engine.write import puts as write_puts
+    from trails.engine.write import write as write_write
+    from trails.engine.write.puts import Put
+    from trails.engine.write.write import IdempotencyKey, Opened, Write
+else:
+    evolution = later("trails.engine.schema.evolution")
+    queries = later("trails.engine.sparql.queries")
+    visible_history = later("trails.engine.visibility.visible_history")
+    edits = later("trails.engine.write.edits")
+    write_puts = later("trails.engine.write.puts")
+    write_write = later("trails.engine.write.write")
 
 T = TypeVar("T")
 _PAGES: Final = "page"
@@ -510,8 +522,10 @@ class GraphSession:
             )
         tokens = tokenize(text)
         query_form(tokens)
-        bound = bind(tokens, {name: self._bindable(name, value) for name, value in params.items()})
-        return ask_checkout(self._graph, self._checkout, bound)
+        bound = queries.bind(
+            tokens, {name: self._bindable(name, value) for name, value in params.items()}
+        )
+        return queries.ask_checkout(self._graph, self._checkout, bound)
 
     def _bindable(self, name: str, value: object) -> object:
         if isinstance(value, Node) or hasattr(value, "__trails__"):
@@ -536,7 +550,7 @@ class GraphSession:
         alone = self._mine() is None
         key = self._key(idempotency_key)
         if key is not None:
-            key.request.add(["save", *request_of(node, upsert=upsert), message])
+            key.request.add(["save", *write_puts.request_of(node, upsert=upsert), message])
         with self._writing(message, expected_head, key, quick=True) as opened:
             self._put(opened.write, node, upsert=upsert, alone=alone)
         return opened.commit
@@ -577,15 +591,15 @@ class GraphSession:
 
                 def puts() -> Iterator[Put]:
                     for node in nodes:
-                        change = change_of(opened.write.nodes, node, upsert=upsert)
+                        change = write_puts.change_of(opened.write.nodes, node, upsert=upsert)
                         if change is not None:
                             waiting[id(change)] = node
                             yield change
 
                 def done(change: Put, state: NodeState) -> None:
-                    remember(waiting.pop(id(change)), state, opened.write.outcome)
+                    write_puts.remember(waiting.pop(id(change)), state, opened.write.outcome)
 
-                put_all(opened.write.nodes, puts(), done)
+                edits.put_all(opened.write.nodes, puts(), done)
         return opened.commit
 
     def _put(
@@ -599,12 +613,12 @@ class GraphSession:
     ) -> None:
         if write.replayed is not None:
             return
-        change = change_of(write.nodes, node, upsert=upsert)
+        change = write_puts.change_of(write.nodes, node, upsert=upsert)
         if change is not None:
             prefix = f"{change.type}/{getattr(node, 'id', '?')}." if batch else ""
-            state = put(write.nodes, change, prefix=prefix, alone=alone)
+            state = edits.put(write.nodes, change, prefix=prefix, alone=alone)
             if state is not None:
-                remember(node, state, write.outcome)
+                write_puts.remember(node, state, write.outcome)
 
     def delete(
         self,
@@ -624,7 +638,7 @@ class GraphSession:
             key.request.add(["delete", handle, cascade, message])
         with self._writing(message, expected_head, key, quick=True) as opened:
             if not opened.replayed:
-                remove(opened.write.nodes, handle, cascade=cascade)
+                edits.remove(opened.write.nodes, handle, cascade=cascade)
                 unfold(node)  # type: ignore[arg-type]
                 state_of(node).remember(  # type: ignore[arg-type]
                     stored=False, values=None, outcome=opened.write.outcome
@@ -671,7 +685,7 @@ class GraphSession:
     def _key(self, key: str | None) -> IdempotencyKey | None:
         if key is None:
             return None
-        return IdempotencyKey(self._graph, self._checkout.name, self._actor, key)
+        return write_write.IdempotencyKey(self._graph, self._checkout.name, self._actor, key)
 
     @contextmanager
     def _writing(
@@ -689,14 +703,14 @@ class GraphSession:
                     "expected_head and idempotency_key belong to the whole transaction; "
                     "pass them to transaction()"
                 )
-            yield Opened(mine)
+            yield write_write.Opened(mine)
             return
         if self._call is not None and self._call.reads:
             raise TransactionError(
                 f"{self._call.name} declares no side effects, so it can't write; remove 'none' "
                 "from its side_effects, or write in another capability"
             )
-        write = Write(
+        write = write_write.Write(
             self._graph,
             self._checkout,
             actor=self._actor,
@@ -709,7 +723,7 @@ class GraphSession:
         write.quick = quick
         misfit = self._adopt()
         write.begin()
-        opened = Opened(write)
+        opened = write_write.Opened(write)
         self._open, self._thread = write, threading.get_ident()
         try:
             yield opened
@@ -742,7 +756,7 @@ class GraphSession:
         details are for actors who see all types.
         """
         try:
-            adopt_on_branch(self._graph, self._checkout, self._declared)
+            evolution.adopt_on_branch(self._graph, self._checkout, self._declared)
         except SchemaMismatchError as error:
             return (
                 error.message if self.visibility.reads_all else "its data does not fit the new ones"
@@ -756,7 +770,9 @@ class GraphSession:
         if self._access.unrestricted:
             return commit.public()
         refs = RefResolver(self._graph, reader(self._access))
-        return VisibleHistory(self._graph, self._access, refs, self._branches).describe_own(commit)
+        return visible_history.VisibleHistory(
+            self._graph, self._access, refs, self._branches
+        ).describe_own(commit)
 
     def _mine(self) -> Write | None:
         """The open transaction of this context, on this thread."""
@@ -782,10 +798,10 @@ class GraphSession:
             )
         if not self.visibility.reads_all:
             raise refuse_text()
-        removed, added = data_statements(text, self._graph.names)
+        removed, added = edits.data_statements(text, self._graph.names)
         alone = self._mine() is None
         with self._writing(message, None, None) as opened:
-            apply_statements(
+            edits.apply_statements(
                 opened.write,
                 removed,
                 added,
@@ -798,5 +814,5 @@ class GraphSession:
 def _noted(nodes: Iterable[object], key: IdempotencyKey, *, upsert: bool) -> Iterator[object]:
     """Yield nodes, adding each to the request of an idempotency key."""
     for node in nodes:
-        key.request.add(request_of(node, upsert=upsert))
+        key.request.add(write_puts.request_of(node, upsert=upsert))
         yield node

@@ -12,19 +12,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.drafts import DraftGraph, drafted_graph
 from trails.engine.graph.graph import MAIN, Graph
-from trails.engine.history.branches import Versions, forked_branch, most_branches
 from trails.engine.session.context import GraphContext, recording
 from trails.engine.session.graph_session import NO_SPARQL, GraphSession
-from trails.engine.sparql.queries import Untrusted, ask_checkout, bind_query
-from trails.engine.sparql.reach import reach_of, touches_hidden
-from trails.engine.transfer.files import ReadOptions, export_checkout, load_files
 from trails.engine.transfer.source import Progress, no_progress
 from trails.engine.visibility.access import (
     OPEN,
@@ -34,8 +29,8 @@ from trails.engine.visibility.access import (
     refuse_text,
 )
 from trails.engine.visibility.refs import RefResolver, reader, snapshot_checkout, usable
-from trails.engine.write.mutate import Effect, local_effect, mutate_sparql, mutate_typed
 from trails.errors import ForbiddenError
+from trails.imports import later
 from trails.model.actors import checked_actor
 from trails.model.capabilities import Action, StoredQuery
 from trails.model.iris import Names
@@ -46,8 +41,26 @@ from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import significant, tokenize
 from trails.model.writes import LOAD_LIMITS, LoadLimits, LoadRequest, LoadResult, Mutation
 from trails.registry.registry import Registry, RegistryCell
-from trails.sandbox.pool import Sandbox
-from trails.sandbox.results import Result
+
+if TYPE_CHECKING:
+    from trails.engine.graph import drafts
+    from trails.engine.graph.drafts import DraftGraph
+    from trails.engine.history import branches as history_branches
+    from trails.engine.history.branches import Versions
+    from trails.engine.sparql import queries, reach
+    from trails.engine.sparql.queries import Untrusted
+    from trails.engine.transfer import files
+    from trails.engine.write import mutate
+    from trails.engine.write.mutate import Effect
+    from trails.sandbox.pool import Sandbox
+    from trails.sandbox.results import Result
+else:
+    drafts = later("trails.engine.graph.drafts")
+    history_branches = later("trails.engine.history.branches")
+    queries = later("trails.engine.sparql.queries")
+    files = later("trails.engine.transfer.files")
+    mutate = later("trails.engine.write.mutate")
+    reach = later("trails.engine.sparql.reach")
 
 _FEW: Final = 100
 """Operations of a mutation that other writers can wait for."""
@@ -125,7 +138,7 @@ class GraphService:
     def untrusted(self) -> Untrusted:
         """Runs untrusted text; the workers start on first use."""
         if self._untrusted is None:
-            self._untrusted = Untrusted(self.graph, self._make_sandbox())
+            self._untrusted = queries.Untrusted(self.graph, self._make_sandbox())
         return self._untrusted
 
     def workers(self) -> SandboxCount:
@@ -179,14 +192,14 @@ class GraphService:
     @contextmanager
     def draft(self, source: Checkout, branch: str) -> Iterator[DraftService]:
         """All operations on a draft, in which a branch is where another or a snapshot is now."""
-        with drafted_graph(self.graph, source, branch) as graph:
+        with drafts.drafted_graph(self.graph, source, branch) as graph:
             yield DraftService(self, graph)
 
     def versions(
         self, actor: str, call: CallRecord | None = None, access: Access = OPEN
     ) -> Versions:
         """Branches, commits, differences and merges for an actor."""
-        return Versions(self.graph, checked_actor(actor), call, access)
+        return history_branches.Versions(self.graph, checked_actor(actor), call, access)
 
     def ask(self, ctx: GraphContext, text: str, params: Mapping[str, object]) -> QueryAnswer:
         """Run an untrusted SPARQL query in the sandbox, within the limits of ``[sandbox]``."""
@@ -228,8 +241,8 @@ class GraphService:
                 if not inner.visibility.reads_all:
                     raise refuse_text()
                 effect = self.untrusted.effect(checkout, caller=ctx.actor)
-                return mutate_sparql(graph, checkout, opening, change, effect)
-            return mutate_typed(opening, inner.kg, change)
+                return mutate.mutate_sparql(graph, checkout, opening, change, effect)
+            return mutate.mutate_typed(opening, inner.kg, change)
 
     def load(
         self,
@@ -247,13 +260,13 @@ class GraphService:
         when the load fails. RDF is parsed in the sandbox.
         """
         graph = self.graph
-        with forked_branch(
+        with history_branches.forked_branch(
             graph,
             request.branch,
             source=request.source,
             actor=checked_actor(actor),
             access=access,
-            most=most_branches(graph, call),
+            most=history_branches.most_branches(graph, call),
         ) as forked:
             ctx = self.context(actor, request.branch, registry=registry, call=call, access=access)
             with recording(ctx, "graph_load", "load") as inner:
@@ -265,12 +278,12 @@ class GraphService:
                 )
                 watched = partial(_go_on, graph, call, progress)
                 parse = partial(self.untrusted.parse, caller=actor)
-                return load_files(
+                return files.load_files(
                     graph,
                     ctx.checkout,
                     opening,
                     request,
-                    ReadOptions(parse, watched, self.load_limits),
+                    files.ReadOptions(parse, watched, self.load_limits),
                     access=access,
                     call=call,
                     forked=forked,
@@ -280,7 +293,7 @@ class GraphService:
         self, ctx: GraphContext, format: str = "ndjson", types: Sequence[str] = ()
     ) -> Generator[bytes, None, None]:
         """Export a branch or snapshot in blocks; all types, or some with their subtypes."""
-        return export_checkout(self.graph, ctx.checkout, format, types, ctx.kg.schema_filter)
+        return files.export_checkout(self.graph, ctx.checkout, format, types, ctx.kg.schema_filter)
 
     def close(self) -> None:
         """End the workers and close the graph."""
@@ -325,16 +338,16 @@ def run_query(
     _check_inner(ctx, query)
     if is_hidden(ctx, query):
         raise ForbiddenError("this query can reach what its caller may not read; use another")
-    text = bind_query(query, cast(Mapping[str, object], params))
+    text = queries.bind_query(query, cast(Mapping[str, object], params))
     checkout, confined = ctx.checkout, untrusted.sandbox.confinement.complete
     if query.mutation:
         effect = untrusted.effect if confined else partial(_local_effect, graph, untrusted)
         found = effect(checkout, caller=ctx.actor)
-        return mutate_sparql(graph, checkout, ctx.kg.transaction, text, found).commit
+        return mutate.mutate_sparql(graph, checkout, ctx.kg.transaction, text, found).commit
     if confined:
         return untrusted.run(checkout, text, caller=ctx.actor)
     with untrusted.sandbox.spending(ctx.actor):
-        return ask_checkout(graph, checkout, text)
+        return queries.ask_checkout(graph, checkout, text)
 
 
 def _local_effect(graph: Graph, untrusted: Untrusted, checkout: Checkout, *, caller: str) -> Effect:
@@ -342,7 +355,7 @@ def _local_effect(graph: Graph, untrusted: Untrusted, checkout: Checkout, *, cal
 
     def effect(text: str) -> tuple[bytes, bytes]:
         with untrusted.sandbox.spending(caller):
-            return local_effect(graph, checkout)(text)
+            return mutate.local_effect(graph, checkout)(text)
 
     return effect
 
@@ -354,7 +367,7 @@ def is_hidden(ctx: GraphContext, query: StoredQuery) -> bool:
     if ctx.shown is not None and not ctx.shown.knows(query):
         return True
     schema = ctx.checkout.schema
-    return touches_hidden(reach_of(query, schema, ctx.names), ctx.visibility, schema)
+    return reach.touches_hidden(reach.reach_of(query, schema, ctx.names), ctx.visibility, schema)
 
 
 def _check_inner(ctx: GraphContext, query: StoredQuery) -> None:

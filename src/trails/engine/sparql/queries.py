@@ -19,7 +19,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyoxigraph as ox
 
@@ -36,10 +36,12 @@ from trails.model.results import QueryAnswer
 from trails.model.sparql.tokens import Token, query_form, tokenize
 from trails.model.types import PredicateDescriptor
 from trails.model.values.lang_texts import LangText
-from trails.sandbox.pool import Sandbox
 from trails.sandbox.results import Result
 from trails.sandbox.workers import CommitDelta
 from trails.views.quads.view import QuadsView
+
+if TYPE_CHECKING:
+    from trails.sandbox.pool import Sandbox
 
 
 def ask_checkout(graph: Graph, checkout: Checkout, text: str) -> QueryAnswer:

@@ -15,15 +15,13 @@ from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout, compile_once
 from trails.engine.graph.graph import Graph
-from trails.engine.transfer.formats import Given, How, Joined, common_format, staging
-from trails.engine.transfer.load import put_staged
 from trails.engine.transfer.rdf import Parse
 from trails.engine.transfer.source import BLOCK, LoadSource, Progress, blocks_of, no_progress
 from trails.engine.transfer.staging import Staged
@@ -33,6 +31,7 @@ from trails.engine.visibility.refs import snapshot_checkout
 from trails.engine.write.pending import drafting
 from trails.engine.write.write import Opened, Opening, OutdatedError
 from trails.errors import NotFoundError, QueryError, ValidationError
+from trails.imports import later
 from trails.model.history import GENESIS
 from trails.model.iris import RDF_TYPE, XSD
 from trails.model.kinds import Kind
@@ -45,6 +44,13 @@ from trails.views.lists import PACKED, unpack
 from trails.views.nodes.index import NodeIndex, Stored
 from trails.views.nodes.rows import docs_of
 from trails.views.terms import Terms, read_statements, stored_form
+
+if TYPE_CHECKING:
+    from trails.engine.transfer import formats, load
+    from trails.engine.transfer.formats import Given
+else:
+    formats = later("trails.engine.transfer.formats")
+    load = later("trails.engine.transfer.load")
 
 _BLOCK: Final = 1 << 16
 _LONG_NAME: Final = 200
@@ -302,14 +308,14 @@ def load_files(
     not for what has to be read. If the types change in the meantime, the files are read again.
     ``forked`` says whether the branch was made for it.
     """
-    how = How(
-        format=common_format(request.files, request.format),
+    how = formats.How(
+        format=formats.common_format(request.files, request.format),
         mode=request.mode,
         type_name=request.type_name,
         separator=request.separator,
     )
     parse, progress, limits = reading
-    several = Joined(request.files, limits) if len(request.files) > 1 else None
+    several = formats.Joined(request.files, limits) if len(request.files) > 1 else None
     given: Given = request.files[0] if several is None else several.blocks()
     opened: Opened | None = None
     with ExitStack() as stack:
@@ -321,11 +327,11 @@ def load_files(
         try:
             while opened is None:
                 schema = _visible_schema(checkout, access)
-                with staging(schema, graph.names, source, how, parse) as staged:
+                with formats.staging(schema, graph.names, source, how, parse) as staged:
                     if staged.problems.found and not graph.file.in_memory:
                         # The other problems are found without blocking writers.
                         with drafting(graph, checkout, access, call) as draft:
-                            put_staged(draft, staged, how.mode)
+                            load.put_staged(draft, staged, how.mode)
                     with suppress(OutdatedError):
                         opened = _put(begin, staged, how.mode, forked=forked)
         except ValidationError as error:
@@ -350,7 +356,7 @@ def _put(opening: Opening, staged: Staged, mode: Mode, *, forked: bool) -> Opene
         if not opened.replayed:
             if opened.write.nodes.visible.schema.digest != staged.schema.digest:
                 raise OutdatedError
-            loaded = put_staged(opened.write, staged, mode)
+            loaded = load.put_staged(opened.write, staged, mode)
             opened.answer({"nodes": loaded.nodes, "deleted": loaded.deleted, "forked": forked})
     return opened
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 
@@ -34,11 +34,17 @@ from trails.files import (
     sync_folder,
     sync_tree,
 )
+from trails.imports import later
 from trails.log.blobs import BLOBS, BlobStore, blob_files
-from trails.log.extracts import Extract, assemble, named_files
 from trails.log.protocol import Header, Log
 from trails.log.storage import EXTRACT, LOG_FILE, storage_errors
 from trails.model.upkeep import BackupFile, Manifest
+
+if TYPE_CHECKING:
+    from trails.log import extracts
+    from trails.log.extracts import Extract
+else:
+    extracts = later("trails.log.extracts")
 
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 2
@@ -294,8 +300,8 @@ def rebuild(parts: Sequence[BackupPart], folder: Path, at: str | None = None) ->
     with storage_errors("restore the backup"):
         make_folder(folder)
         path = folder / LOG_FILE
-        assemble([part.folder / part.log for part in parts], path, at)
-        wanted = set(named_files(path))
+        extracts.assemble([part.folder / part.log for part in parts], path, at)
+        wanted = set(extracts.named_files(path))
         for part in parts:
             for name in part.manifest.files:
                 if name in wanted or name.startswith(f"{BLOBS}/"):

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from trails.authoring.capabilities import Context, meta_capability
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.errors import NotFoundError
@@ -173,15 +172,3 @@ GRAPH_HEALTH: Final = Builtin(
 )
 
 BUILTINS: Final = (SCHEMA_GET, GRAPH_SNAPSHOT, GRAPH_HEALTH)
-
-
-@meta_capability("trails.meta.ping", scope="runtime", idempotent=True, side_effects=["none"])
-def ping(ctx: Context) -> dict[str, object]:
-    """Answer at once, to show that this server is there and takes your calls.
-
-    Returns the name of the graph, and the name under which the server knows you.
-    """
-    return {"pong": True, "graph": ctx.graph, "actor": ctx.actor}
-
-
-META: Final = (ping,)

@@ -9,7 +9,7 @@ results (``request/fitting.py``). Programs get everything (``Kernel.read_whole``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -19,6 +19,7 @@ from trails.engine.evidence.texts import FieldPath, text_of
 from trails.engine.evidence.values import cut_json
 from trails.engine.graph.cursors import Cursors
 from trails.engine.session.context import GraphContext
+from trails.imports import later
 from trails.model.iris import Names
 from trails.model.nodes import NodeState
 from trails.model.operations.pages import Call
@@ -27,9 +28,13 @@ from trails.model.uris import Content, DocumentAddress, ReadPoint
 from trails.model.values.json_values import Json
 from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON
-from trails.request.builtins.graph import schema_page
 from trails.request.fitting import fit, fit_value
 from trails.views.nodes.long_texts import StoredText
+
+if TYPE_CHECKING:
+    from trails.request.builtins import graph
+else:
+    graph = later("trails.request.builtins.graph")
 
 _BEGINNING: Final = 200
 """The most characters that are shown of a text that is left out."""
@@ -132,7 +137,7 @@ def fit_document(
         return [Content(uri, JSON, whole.decode())]
     place = _arguments(address.place)
     if address.name == "schema":
-        page = msgspec.structs.replace(schema_page(ctx), call=Call("schema_get", place))
+        page = msgspec.structs.replace(graph.schema_page(ctx), call=Call("schema_get", place))
         return [Content(uri, JSON, fit(page, _encode(page.whole()), limit, "").decode())]
     if isinstance(value, list):
         tool, key = _LISTS[address.name]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,11 +20,10 @@ from trails.engine.evidence.lists import Item, ListRequest, list_records
 from trails.engine.evidence.records import Record, Titles
 from trails.engine.graph.cursors import Cursors
 from trails.engine.graph.graph import MAIN
-from trails.engine.history.provenance import ProvenanceQuery, list_provenance
 from trails.engine.session.context import GraphContext
 from trails.engine.session.service import GraphService
-from trails.engine.upkeep.maintenance import measure
 from trails.errors import FieldError, NotFoundError, ValidationError
+from trails.imports import later
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import coercer_of, compile_field, shorten
 from trails.model.history import Activity, Commit
@@ -45,7 +44,6 @@ from trails.model.uris import (
     ReadPoint,
     format_address,
 )
-from trails.projections.documents import project_schema
 from trails.projections.json_schema import project_fields
 from trails.projections.resources import TEXT
 from trails.registry.registry import Registry
@@ -59,6 +57,15 @@ from trails.request.resources.representations import (
     ListWriter,
     RecordForm,
 )
+
+if TYPE_CHECKING:
+    from trails.engine.history import provenance
+    from trails.engine.upkeep import maintenance
+    from trails.projections import documents
+else:
+    provenance = later("trails.engine.history.provenance")
+    maintenance = later("trails.engine.upkeep.maintenance")
+    documents = later("trails.projections.documents")
 
 READ: Final = "resources/read"
 _NOTE: Final = 600
@@ -248,7 +255,7 @@ def read_document(
 
 def _schema(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
     del place
-    return project_schema(ctx.kg.schema, service.graph.names)
+    return documents.project_schema(ctx.kg.schema, service.graph.names)
 
 
 def _types(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object:
@@ -275,7 +282,7 @@ def _stats(service: GraphService, ctx: GraphContext, place: ReadPoint) -> object
         capabilities = len(offered_capabilities(registry, rights, service.graph.name))
         queries = len(offered_queries(registry, rights))
     return {
-        **msgspec.to_builtins(measure(service.graph, ctx)),
+        **msgspec.to_builtins(maintenance.measure(service.graph, ctx)),
         "capabilities": capabilities,
         "queries": queries,
     }
@@ -298,11 +305,11 @@ def _latest(service: GraphService, ctx: GraphContext, place: ReadPoint) -> objec
     graph, access = service.graph, ctx.access
     every = access.may("Admin", MAIN)
     # The few calls of one actor are not looked for in all archives.
-    page = list_provenance(
+    page = provenance.list_provenance(
         graph,
         access,
         ctx.actor,
-        ProvenanceQuery(archived=every),
+        provenance.ProvenanceQuery(archived=every),
         masks=(MASKED, UNKNOWN),
         limit=ACTIVITIES,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,6 +24,7 @@ from trails.engine.session.results import plain
 from trails.engine.session.service import GraphService
 from trails.engine.visibility.refs import RefResolver, reader
 from trails.errors import NotFoundError
+from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.caches import LRUCache, VersionedCache
 from trails.model.constraints import shorten
@@ -50,18 +51,10 @@ from trails.model.uris import (
     parse_address,
     unknown_address,
 )
-from trails.projections.documents import JsonLd
 from trails.projections.resources import JSON, LD_JSON, TEXT, project_resources
 from trails.request.answers import failure_of
 from trails.request.authorize import Authorizer
 from trails.request.entries import Rights
-from trails.request.resources.bounds import (
-    complete,
-    fit_document,
-    fit_other,
-    fit_record,
-    has_long_text,
-)
 from trails.request.resources.contents import READ, Doctor, read_document, read_page, read_query
 from trails.request.resources.listing import (
     CompletionSource,
@@ -80,6 +73,14 @@ from trails.request.resources.representations import (
     write_schema,
 )
 from trails.request.threads import Threads
+
+if TYPE_CHECKING:
+    from trails.projections import documents as projections_documents
+    from trails.projections.documents import JsonLd
+    from trails.request.resources import bounds
+else:
+    projections_documents = later("trails.projections.documents")
+    bounds = later("trails.request.resources.bounds")
 
 NOTHING: Final = ResourceList("nothing", (), ())
 """The list of an actor that may not read."""
@@ -234,7 +235,11 @@ class Reader:
         if isinstance(address, QueryAddress):
             registry = self._service.registry
             found = read_query(registry, offered_queries(registry, rights), address.name)
-            return [_json(uri, found)] if most is None else fit_other(uri, found, most, _QUERIES)
+            return (
+                [_json(uri, found)]
+                if most is None
+                else bounds.fit_other(uri, found, most, _QUERIES)
+            )
         place = HERE if isinstance(address, PluginAddress) else address.place
         if not rights.unrestricted and place is HERE:
             _check_offered(rights, uri, address, partial(self._roots, rights))
@@ -249,7 +254,7 @@ class Reader:
                 value = read_document(self._service, ctx, address, self._doctor)
                 if most is None:
                     return [_json(uri, value)]
-                return fit_document(ctx, uri, address, value, most)
+                return bounds.fit_document(ctx, uri, address, value, most)
             case PluginAddress():
                 return self._read_plugin(ctx, asked, address)
             case InstanceAddress():
@@ -277,7 +282,7 @@ class Reader:
         value = plain(ctx.names, found, ctx.shown)
         if asked.most is None or not isinstance(value, dict):
             return [_json(asked.uri, value)]
-        return fit_other(asked.uri, value, asked.most, _WHOLE)
+        return bounds.fit_other(asked.uri, value, asked.most, _WHOLE)
 
     def _read_instance(
         self, ctx: GraphContext, asked: _Asked, address: InstanceAddress, *, patient: bool
@@ -300,24 +305,26 @@ class Reader:
         if asked.call is not None:
             asked.call.use(state.handle)
         schema, names = ctx.kg.schema, self._service.graph.names
-        documents = self._documents.get(schema.digest, lambda: JsonLd(schema, names))
+        documents = self._documents.get(
+            schema.digest, lambda: projections_documents.JsonLd(schema, names)
+        )
         contents: list[Content] = []
         note = None if address.place == HERE else _describe_place(address)
         if asked.most is None:
-            if has_long_text(state) and not wanted.patient:
+            if bounds.has_long_text(state) and not wanted.patient:
                 return []
             if not asked.form.plain:
                 shower = RecordShower(schema, names, state.type, asked.form)
                 text, format = shower.write(state, asked.form.format), asked.form.format
                 return [Content(asked.uri, MEDIA[format or "jsonld"], text, commit)]
-            state = complete(state, schema.by_name[state.type].by_name)
+            state = bounds.complete(state, schema.by_name[state.type].by_name)
             document = _encode(documents.document(state)).decode()
             contents.append(Content(asked.uri, LD_JSON, document, commit))
         else:
             record = Record(ctx, address.place, state, commit)
             room = asked.most - (0 if note is None else len(note.text))
             cursors = Cursors(self._service.graph)
-            contents += fit_record(record, asked.uri, documents, names, room, cursors)
+            contents += bounds.fit_record(record, asked.uri, documents, names, room, cursors)
         return contents if note is None else [*contents, note]
 
 

@@ -8,7 +8,7 @@ nothing hidden is written.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -16,15 +16,23 @@ from trails.engine.evidence.lists import Item
 from trails.engine.evidence.records import Record, Titles, known_field
 from trails.engine.graph.checkouts import compile_once
 from trails.engine.session.results import converter_of
-from trails.engine.transfer.files import RecordWriter, record_writer
-from trails.engine.transfer.tables import TableWriter
+from trails.imports import later
 from trails.model.iris import Names
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema
-from trails.projections.documents import JsonLd, project_schema_definitions
 from trails.projections.resources import JSON, LD_JSON
-from trails.projections.shacl import project_shacl
-from trails.request.resources.bounds import complete
+
+if TYPE_CHECKING:
+    from trails.engine.transfer import files, tables
+    from trails.engine.transfer.files import RecordWriter
+    from trails.projections import documents, shacl
+    from trails.request.resources import bounds
+else:
+    files = later("trails.engine.transfer.files")
+    tables = later("trails.engine.transfer.tables")
+    documents = later("trails.projections.documents")
+    shacl = later("trails.projections.shacl")
+    bounds = later("trails.request.resources.bounds")
 
 RecordFormat = Literal["json", "jsonld", "turtle", "csv", "json_schema"]
 """``json_schema`` is of types alone, and ``turtle`` of types is SHACL."""
@@ -62,8 +70,8 @@ PLAIN: Final = RecordForm()
 def write_schema(schema: Schema, names: Names, format: RecordFormat) -> str:
     """Types as JSON Schema, or as SHACL shapes in Turtle."""
     if format == "turtle":
-        return project_shacl(schema, names)
-    return _encode(project_schema_definitions(schema, names)).decode()
+        return shacl.project_shacl(schema, names)
+    return _encode(documents.project_schema_definitions(schema, names)).decode()
 
 
 class RecordShower:
@@ -96,7 +104,7 @@ class RecordShower:
         """A record with the wanted fields; long texts as a whole."""
         kept = {name: value for name, value in state.values.items() if self._has(name)}
         narrowed = NodeState(state.type, state.id, kept)
-        return complete(narrowed, self._schema.by_name[state.type].by_name)
+        return bounds.complete(narrowed, self._schema.by_name[state.type].by_name)
 
     def values(self, state: NodeState) -> dict[str, object]:
         """The fields of a record as JSON values; those without a value are null or empty."""
@@ -110,7 +118,7 @@ class RecordShower:
 
     def document(self, state: NodeState) -> dict[str, object]:
         """A record as JSON-LD."""
-        shown = JsonLd(self._schema, self._names).document(self.narrow(state))
+        shown = documents.JsonLd(self._schema, self._names).document(self.narrow(state))
         if not self._fields:
             return shown
         known = self._schema.by_name[state.type].fields
@@ -131,12 +139,12 @@ class RecordShower:
         """The writer of Turtle or CSV."""
         if format == "turtle":
             terms = compile_once(self._schema, self._names).terms
-            return record_writer(format, terms, self._family)
+            return files.record_writer(format, terms, self._family)
         # The header of CSV has the fields of the types.
         known = (self._schema.by_name[each] for each in self._family)
         kept = [_replace(each, fields=tuple(filter(self._wants, each.fields))) for each in known]
-        table = TableWriter(Schema.of(kept), self._family)
-        return RecordWriter(table.head, table.records)
+        table = tables.TableWriter(Schema.of(kept), self._family)
+        return files.RecordWriter(table.head, table.records)
 
 
 class ListWriter:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
@@ -17,10 +17,12 @@ from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.results import Failure, Outcome
 from trails.model.uris import Content
-from trails.projections.thing_description import Card
-from trails.request.builtins.sparql import Choose, SparqlReply
 from trails.request.monitor import MonitoredGraph
 from trails.request.resources.representations import PLAIN, RecordForm
+
+if TYPE_CHECKING:
+    from trails.projections.thing_description import Card
+    from trails.request.builtins.sparql import Choose, SparqlReply
 
 
 class TransferBackend(Protocol):

@@ -14,12 +14,11 @@ from functools import partial
 from heapq import merge as merge_sorted
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from trails.errors import CorruptionError, NotFoundError
-from trails.model.evidence.graphemes import Sliceable
 from trails.model.fairness import with_pauses
 from trails.model.history import Position
 from trails.model.iris import decode_id
@@ -55,6 +54,9 @@ from trails.views.nodes.rows import (
     seal,
     unseal,
 )
+
+if TYPE_CHECKING:
+    from trails.model.evidence.graphemes import Sliceable
 
 _HANDLES: Final = 200
 _PAGE: Final = 1000

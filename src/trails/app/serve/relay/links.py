@@ -20,20 +20,27 @@ from functools import lru_cache
 from hmac import compare_digest
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Self, TypeVar
 
 import msgspec
 
 from trails.app.ownership import Ownership
 from trails.app.serve.http.hosts import Bind, HostPolicy
-from trails.app.serve.relay.frames import LineReader, LineTooLongError
 from trails.app.serve.relay.owners import OwnerAddress, connect_streams, find_owner
 from trails.app.settings import DATA_FOLDER
 from trails.errors import LockedError, SettingsError, TrailsError
 from trails.identity.oauth.challenges import PLAIN, Challenges
+from trails.imports import later
 from trails.model.actors import LOCAL, Secret
 from trails.model.capabilities import Scope
-from trails.request.authenticate import Authenticator, HttpCallers
+
+if TYPE_CHECKING:
+    from trails.app.serve.relay import frames
+    from trails.request import authenticate
+    from trails.request.authenticate import Authenticator
+else:
+    frames = later("trails.app.serve.relay.frames")
+    authenticate = later("trails.request.authenticate")
 
 _GOODBYE: Final = b'{"goodbye":'
 
@@ -108,7 +115,7 @@ class Link:
     """One connection, opened with a hello that was accepted."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._lines = LineReader(lambda: reader.read(_BLOCK))
+        self._lines = frames.LineReader(lambda: reader.read(_BLOCK))
         self._writer = writer
         self.welcome = Welcome()
         self.goodbye: Goodbye | None = None
@@ -147,7 +154,7 @@ class Link:
         """Return the next line, or None if the owner is gone."""
         try:
             line = await self._lines.next()
-        except (OSError, LineTooLongError):
+        except (OSError, frames.LineTooLongError):
             return None
         if line is not None:
             self.goodbye = read_goodbye(line)
@@ -186,7 +193,7 @@ class Listener:
     ) -> None:
         self.policy = policy
         self.authenticator = authenticator
-        self.callers = HttpCallers(
+        self.callers = authenticate.HttpCallers(
             authenticator, challenges, operator=operator, mandatory=policy.bind.credentials
         )
 

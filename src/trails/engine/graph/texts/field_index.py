@@ -18,15 +18,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.texts.fields import Text, TextField
 from trails.engine.graph.texts.source import Texts, TextSource, length_of
 from trails.errors import CorruptionError, StorageError
+from trails.imports import later
 from trails.log.storage import storage_errors
-from trails.views.text.index import TextIndex
 from trails.views.text.manifest import IndexRecord, link_index, operations_of
+
+if TYPE_CHECKING:
+    from trails.views.text import index as text_index
+    from trails.views.text.index import TextIndex
+else:
+    text_index = later("trails.views.text.index")
 
 FOLDER: Final = "text"
 """Where the indexes of ``main`` are in a graph's folder, and those of a branch in its own."""
@@ -254,7 +260,7 @@ class FieldIndex:
             path = self._path(self._folder)
             if path is not None and operations_of(path) < self._operations:
                 raise CorruptionError("its files are older than its position, or can't be read")
-            index = TextIndex(path, self.field.analyzer)
+            index = text_index.TextIndex(path, self.field.analyzer)
             # tantivy believes the numbers of texts in its list of segments, which has no checksum.
             is_same = path is not None and operations_of(path) == self._operations
             if is_same and index.documents != self.documents:
@@ -331,7 +337,7 @@ class FieldIndex:
             waiting.update(page)
             length += length_of(page)
             if fresh is not None or len(waiting) > LARGE_TAIL or length > LARGE_BYTES:
-                fresh = fresh or TextIndex(self._path(self.making), self.field.analyzer)
+                fresh = fresh or text_index.TextIndex(self._path(self.making), self.field.analyzer)
                 fresh.fill(waiting.items())
                 waiting = {}
         if fresh is None:
@@ -365,7 +371,7 @@ class FieldIndex:
             if not marks:
                 return
             index = (
-                TextIndex(self._path(self.making), self.field.analyzer)
+                text_index.TextIndex(self._path(self.making), self.field.analyzer)
                 if self.making
                 else self.opened()
             )

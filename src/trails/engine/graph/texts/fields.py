@@ -11,17 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import IO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from trails.imports import later
 from trails.model.caches import BoundedCache
 from trails.model.iris import Names, digest_of
 from trails.model.nodes import NodeState
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.values.json_values import Json
 from trails.model.values.lang_texts import LangText
-from trails.views.text.analysis import Analyzer
+
+if TYPE_CHECKING:
+    from trails.views.text import analysis
+    from trails.views.text.analysis import Analyzer
+else:
+    analysis = later("trails.views.text.analysis")
 
 Key = tuple[str, str]
 """A type and a field."""
@@ -75,7 +81,7 @@ def is_searched(declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
 
 @lru_cache(64)
 def _analyzer(language: str | None, stop_words: bool) -> Analyzer:  # noqa: FBT001 - cached by place
-    return Analyzer(language, stop_words=stop_words)
+    return analysis.Analyzer(language, stop_words=stop_words)
 
 
 _known: Final[BoundedCache[tuple[str, str], Mapping[Key, TextField]]] = BoundedCache(64)

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.texts.field_index import FOLDER, FieldIndex, Workplace
@@ -27,6 +27,7 @@ from trails.engine.graph.texts.fields import Key, Predicates, Text, TextField, b
 from trails.engine.graph.texts.overlays import Overlays, is_flooded
 from trails.engine.graph.texts.source import Texts, TextSource
 from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsError
+from trails.imports import later
 from trails.log.payloads import Payload
 from trails.log.storage import bytes_of, storage_errors
 from trails.model.fairness import WorkInProgress, give_way
@@ -35,7 +36,6 @@ from trails.model.texts import count
 from trails.views.base import Comparison
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME
-from trails.views.text.index import IndexedText, TextIndex, digest, items
 from trails.views.text.manifest import (
     MANIFEST,
     IndexRecord,
@@ -45,6 +45,12 @@ from trails.views.text.manifest import (
     read_manifest,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    from trails.views.text import index as text_index
+    from trails.views.text.index import IndexedText, TextIndex
+else:
+    text_index = later("trails.views.text.index")
 
 _UNSAVED: Final = 1_000
 """Commits that a catch-up after a crash has to look at, at most."""
@@ -522,8 +528,8 @@ def _is_due(index: FieldIndex) -> bool:
 
 def _entries(texts: Mapping[str, Text | None]) -> Iterator[IndexedText]:
     for handle, text in texts.items():
-        for item, each in enumerate(items(text)):
-            yield IndexedText(handle, item, digest(each))
+        for item, each in enumerate(text_index.items(text)):
+            yield text_index.IndexedText(handle, item, text_index.digest(each))
 
 
 def _summed(entries: Iterable[IndexedText], without: Container[str]) -> tuple[int, int]:

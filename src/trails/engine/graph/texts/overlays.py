@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.texts.field_index import (
@@ -29,11 +29,10 @@ from trails.engine.graph.texts.field_index import (
     Workplace,
     complete,
 )
-from trails.engine.graph.texts.fields import Key, TextField, Touch, by_predicate
 from trails.engine.graph.texts.source import Texts, TextSource
 from trails.errors import StorageError, TrailsError
+from trails.imports import later
 from trails.model.history import Position
-from trails.views.text.index import TextIndex
 from trails.views.text.manifest import (
     MANIFEST,
     IndexRecord,
@@ -43,6 +42,13 @@ from trails.views.text.manifest import (
     read_manifest,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    from trails.engine.graph.texts import fields as texts_fields
+    from trails.engine.graph.texts.fields import Key, TextField, Touch
+    from trails.views.text.index import TextIndex
+else:
+    texts_fields = later("trails.engine.graph.texts.fields")
 
 FAR: Final = 2 * SCANNED
 """Nodes of an overlay from which a field gets an index of its own."""
@@ -72,7 +78,7 @@ class _Overlay:
         """The commit of ``main`` to which it is relative."""
         self.at = anchor
         """The commit of the branch up to which it is complete."""
-        self.wanted = by_predicate(fields.values())
+        self.wanted = texts_fields.by_predicate(fields.values())
         self.tails: dict[Key, TextTail] = {key: TextTail() for key in fields}
         self.own: dict[Key, FieldIndex] = {}
         """Fields that have an index of their own here."""
@@ -279,7 +285,7 @@ class Overlays:
             return
         others = [each for key, each in overlay.fields.items() if key not in overlay.own]
         if others:
-            wanted = by_predicate(others)
+            wanted = texts_fields.by_predicate(others)
             for touch in self._source.touched_between(overlay.anchor, commit, wanted):
                 self._mark(overlay, touch)
         overlay.at = commit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trails.engine.graph.folding import Folding, Refold
 from trails.engine.graph.texts.fields import (
@@ -20,6 +20,7 @@ from trails.engine.graph.texts.fields import (
     Touch,
     text_fields,
 )
+from trails.imports import later
 from trails.log.payloads import Payload
 from trails.model.fairness import give_way
 from trails.model.history import Commit
@@ -27,7 +28,12 @@ from trails.model.iris import Names
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.text.index import TextIndex
+
+if TYPE_CHECKING:
+    from trails.views.text import index as text_index
+    from trails.views.text.index import TextIndex
+else:
+    text_index = later("trails.views.text.index")
 
 Texts = Mapping[str, Text | None]
 """Handle → text; None where a node has none, or is not there."""
@@ -100,7 +106,7 @@ class TextSource:
 
     def index_once(self, nodes: NodeIndex, field: TextField) -> TextIndex:
         """An index in memory for one search."""
-        index = TextIndex(None, field.analyzer)
+        index = text_index.TextIndex(None, field.analyzer)
         for page in self.pages(nodes, field):
             index.fill(page.items())
         index.flush()
