@@ -17,7 +17,13 @@ from typing import Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, left_as_it_was
-from trails.errors import CorruptionError, NotFoundError, StorageError
+from trails.errors import (
+    CorruptionError,
+    NotFoundError,
+    StorageError,
+    StorageFullError,
+    UnwritableError,
+)
 from trails.files import private_folder
 from trails.log.payloads import Payload
 from trails.log.storage import bytes_of
@@ -25,7 +31,7 @@ from trails.model.history import Commit, Head, Position
 from trails.model.texts import count
 from trails.views.base import Comparison
 from trails.views.quads.staging import StagedLoad
-from trails.views.quads.view import BULK, QuadsView, sum_of
+from trails.views.quads.view import BULK, QuadsView, closed_at, sum_of
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
@@ -89,8 +95,9 @@ class Stores:
         self._finished: tuple[Payload, StagedLoad] | None = None
         self._stores: dict[Checkout, _Store] = {}
         """By checkout and not by name: a new branch may have the name of a deleted one."""
-        folder = _folder(main)
-        self._of(main).quads = self._find(folder) if read_only else QuadsView(folder)
+        self._deferred: Position | None = None
+        """Where main's store is, as far as its files say; it is opened when it is used."""
+        self._of(main)
 
     def _find(self, folder: Path | None) -> QuadsView:
         """A store as it is; where there is none that can be read, an empty one in memory."""
@@ -105,9 +112,25 @@ class Stores:
 
     def main(self) -> QuadsView:
         """The store of ``main``."""
-        quads = self._stores[self._main].quads
-        assert quads is not None  # noqa: S101 - opened with the graph
-        return quads
+        store = self._stores[self._main]
+        quads = store.quads
+        return self._open_main(store) if quads is None else quads
+
+    def _open_main(self, store: _Store) -> QuadsView:
+        with store.lock:
+            if store.quads is None:
+                folder = _folder(self._main)
+                store.quads = found = self._find(folder) if self._read_only else QuadsView(folder)
+                if self._deferred not in {None, found.position}:
+                    found.whole = False  # its files were exchanged meanwhile
+            return store.quads
+
+    def _main_to_read(self) -> QuadsView:
+        """The same, used as it is where the disk is too full to open it for writing."""
+        try:
+            return self.main()
+        except (StorageFullError, UnwritableError):
+            return self._find(_folder(self._main))
 
     def _of(self, checkout: Checkout) -> _Store:
         found = self._stores.get(checkout)
@@ -126,7 +149,7 @@ class Stores:
     def of(self, checkout: Checkout) -> QuadsView:
         """A checkout's store at the head that readers see, made on its first use."""
         if checkout is self._main:
-            return self.main()
+            return self._main_to_read()
         store = self._of(checkout)
         with store.lock:
             found = self._use(checkout, store)
@@ -152,7 +175,7 @@ class Stores:
 
         A branch that was just made needs no store of its own yet.
         """
-        quads, wanted = self.main(), checkout.head.commit
+        quads, wanted = self._main_to_read(), checkout.head.commit
         if quads.position.commit != wanted or quads.damaged or not quads.whole:
             return None
         with suppress(CorruptionError), quads.reading():
@@ -191,19 +214,30 @@ class Stores:
         return ()
 
     def position(self, ref: Checkout) -> Position | None:
-        """How far an open store is."""
+        """How far an open store is, and main's."""
         quads = self.opened(ref)
-        return None if quads is None else quads.position
+        if quads is None:
+            return self._deferred if ref is self._main else None
+        return quads.position
 
     def follow(self, ref: Checkout, head: Head) -> None:
         """Bring the store of ``main`` to a head; others follow when they are asked."""
-        if ref is not self._main:
+        if ref is not self._main or self._may_wait(head):
             return
         self.main().revive()
         if self._read_only:
             self._of(ref).quads = self._followed(self.main(), head)
         else:
             self._bring(ref, self.main(), head)
+
+    def _may_wait(self, head: Head) -> bool:
+        """Whether main's store, which nobody used yet, was closed in order at a head."""
+        store, folder = self._stores[self._main], _folder(self._main)
+        with store.lock:
+            if store.quads is not None or folder is None or self._read_only:
+                return False
+            self._deferred = closed_at(folder)
+            return self._deferred == Position(head.seq, head.commit)
 
     def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
         """Do nothing: a store is made when it is first asked."""

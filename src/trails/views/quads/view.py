@@ -156,26 +156,11 @@ class QuadsView:
             raise CorruptionError("the quads view does not say how far it is")
         return found
 
-    @property
-    def _closed_mark(self) -> Path | None:
-        return None if self._folder is None else self._folder.with_name("quads.closed")
-
     def _check_files(self, folder: Path) -> None:
         """Compare with what ``close`` left: RocksDB accepts a shortened MANIFEST."""
-        mark = self._closed_mark
-        if mark is None or not mark.exists():
+        mark = _closed_mark(folder)
+        if _read_mark(folder, mark) is None:
             return
-        if mark.is_dir():
-            raise CorruptionError(f"{mark} is a folder, and should be a file")
-        with storage_errors("open the quads view"):
-            left = mark.read_bytes()
-        try:
-            # A power cut can leave it empty, and then it says nothing.
-            known = msgspec.json.decode(left, type=dict[str, int]) if left else _sizes(folder)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise CorruptionError(f"{mark} can't be read") from None
-        if known != _sizes(folder):
-            raise CorruptionError("the quads view was changed while it was closed")
         # Only now: while the view is not believed, the next opening must see that too.
         with storage_errors("open the quads view"):
             mark.unlink()
@@ -256,9 +241,7 @@ class QuadsView:
                 folder.rename(kept)
             beside.rename(folder)
             sync_folder(folder.parent)
-            mark = self._closed_mark
-            if mark is not None:
-                _remove(mark)
+            _remove(_closed_mark(folder))
             self.damaged = False
             self._open()
             self.whole = True
@@ -267,10 +250,11 @@ class QuadsView:
     def close(self) -> None:
         """Let go of the files."""
         with self._rw_lock.exclusive():
-            mark = self._closed_mark
-            if self._store is None or self._folder is None or mark is None or self._read_only:
+            if self._store is None or self._folder is None or self._read_only:
                 self._store = None
                 return
+            mark = _closed_mark(self._folder)
+            position = str(self.position) if self.whole and not self.damaged else ""
             # What can't be flushed, or marked, is caught up or trusted when opened next.
             with suppress(OSError, RuntimeError):
                 self.flush()
@@ -278,7 +262,8 @@ class QuadsView:
                 # Whole or not at all: a mark that can't be read counts as damage.
                 beside = mark.with_name(f"{mark.name}.new")
                 with open(beside, "wb", opener=private_opener) as file:
-                    file.write(msgspec.json.encode(_sizes(self._folder)))
+                    left = {_AT: position, **_sizes(self._folder)}
+                    file.write(msgspec.json.encode(left))
                 beside.replace(mark)
             self._store = None
 
@@ -562,6 +547,42 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+_AT: Final = "position"
+"""Beside the names of files in the mark of a closed store."""
+
+
+def _closed_mark(folder: Path) -> Path:
+    """What ``close`` leaves beside a store: how far it is, and the sizes of its files."""
+    return folder.with_name("quads.closed")
+
+
+def _read_mark(folder: Path, mark: Path) -> str | None:
+    """How far a store was when it was closed, empty if that is not known; None without a mark."""
+    if not mark.exists():
+        return None
+    if mark.is_dir():
+        raise CorruptionError(f"{mark} is a folder, and should be a file")
+    with storage_errors("open the quads view"):
+        left = mark.read_bytes()
+    try:
+        # A power cut can leave it empty, and then it says nothing.
+        known = msgspec.json.decode(left, type=dict[str, int | str]) if left else {**_sizes(folder)}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise CorruptionError(f"{mark} can't be read") from None
+    position = known.pop(_AT, "")
+    if known != _sizes(folder):
+        raise CorruptionError("the quads view was changed while it was closed")
+    return str(position)
+
+
+def closed_at(folder: Path) -> Position | None:
+    """How far a store is whose files are as they were left; None if it has to be opened to know."""
+    with suppress(OSError, StorageError, ValueError):
+        position = _read_mark(folder, _closed_mark(folder))
+        return Position.parse(position) if position else None
+    return None
 
 
 def _sizes(folder: Path) -> dict[str, int]:

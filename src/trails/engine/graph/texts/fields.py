@@ -79,6 +79,14 @@ def is_searched(declared: TypeDescriptor, field: PredicateDescriptor) -> bool:
     return field.type.scalar.kind in _KINDS and (field.search or field is declared.label)
 
 
+def searched_keys(schema: Schema) -> Iterator[Key]:
+    """The type and name of each searched field."""
+    for declared in schema.types:
+        for field in declared.fields:
+            if is_searched(declared, field):
+                yield declared.name, field.name
+
+
 @lru_cache(64)
 def _analyzer(language: str | None, stop_words: bool) -> Analyzer:  # noqa: FBT001 - cached by place
     return analysis.Analyzer(language, stop_words=stop_words)

@@ -117,7 +117,9 @@ class TextIndexes:
             read_only=read_only,
         )
         self._position: Position | None = None
-        """None before the manifest was looked at."""
+        """None before the indexes in the manifest were looked at."""
+        self._deferred: Position | None = None
+        """Where they are, as far as the manifest says; they are looked at when they are used."""
         self._schema = ""
         self._indexes: dict[Key, FieldIndex] = {}
         self._wanted: Predicates = {}
@@ -160,9 +162,11 @@ class TextIndexes:
                 type=type_name,
                 field=field,
             )
-        if self._position is None:  # nobody brought this graph up: its log has lost commits
+        if self._position is None:
             with self._starting:
-                self.follow(self._main, self._main.head)
+                if self._deferred is None:  # nobody brought this graph up: it has lost commits
+                    self.follow(self._main, self._main.head)
+                self._start()
         if checkout is not self._main:
             self._reading(checkout, _nothing)  # a snapshot that was dropped is made again
         try:
@@ -214,9 +218,15 @@ class TextIndexes:
     # --- following -------------------------------------------------------------------------
 
     def check(self) -> None:
+        """Nothing is to be done before it is used."""
+
+    def _start(self) -> None:
         """Look at the manifest, once; an index that is not in it is built when it is needed."""
-        if self._position is not None:
-            return
+        with self._starting:
+            if self._position is None:
+                self._read_manifest()
+
+    def _read_manifest(self) -> None:
         position, schema = Position(0, GENESIS), ""
         found = None if self._stored is None else read_manifest(self._stored)
         if found is not None and self._is_ours(found):
@@ -275,13 +285,27 @@ class TextIndexes:
 
     def position(self, ref: Checkout) -> Position | None:
         """How far main's indexes are, tails included; those of others follow when asked."""
-        return self._position if ref is self._main else None
+        return (self._position or self._deferred) if ref is self._main else None
+
+    def _is_at(self, head: Head) -> bool:
+        """Whether the manifest has an index of every searched field, at a head.
+
+        Then nothing is to be done, and the libraries that analyze texts need not be imported.
+        """
+        found = None if self._stored is None else read_manifest(self._stored)
+        if found is None or not self._is_ours(found) or found.schema != head.schema:
+            return False
+        known = {(each.type, each.field) for each in found.indexes}
+        if found.position.commit != head.commit or known != self._source.keys_at(head.schema):
+            return False
+        self._deferred = found.position
+        return True
 
     def follow(self, ref: Checkout, head: Head) -> None:
         """Mark what lies between here and a head of ``main``; others follow when they are asked."""
-        if ref is not self._main:
+        if ref is not self._main or (self._position is None and self._is_at(head)):
             return
-        self.check()
+        self._start()
         if self._at != head.commit:
             if any(each.built for each in self._indexes.values()):
                 path = self._source.ancestry.path(self._at, head.commit)
@@ -305,6 +329,7 @@ class TextIndexes:
         """Mark what commits to ``main`` touch; others follow when they are asked."""
         for ref, commit, payload in commits:
             if ref is self._main:
+                self._start()
                 self._mark(commit, payload)
                 self._move(Position(commit.seq, commit.id), commit.schema)
                 self._index_later()
@@ -410,7 +435,7 @@ class TextIndexes:
     def rebuild(self, refs: Iterable[Checkout]) -> None:
         """Make the indexes of ``main`` anew, and others when they are asked for."""
         self._progress("the text index is to be rebuilt; building it from the node index")
-        self.check()
+        self._start()
         self.compact()
         self._overlays.drop()
         for ref in refs:
@@ -422,6 +447,7 @@ class TextIndexes:
         self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
     ) -> Comparison:
         """Compare every text of ``main``, and of branches with an index of their own."""
+        self._start()
         problems, total = [], 0
         with closing(self._source.folded(folder / "nodes.db", self._main.nodes, progress)) as fresh:
             for checkout in refs:
@@ -489,12 +515,14 @@ class TextIndexes:
 
     def clean(self) -> int:
         """Remove files that no index needs; there are no rows."""
+        self._start()
         self._saved = None
         self._save()
         return 0
 
     def compact(self) -> None:
         """Build the indexes of ``main`` anew, which leaves nothing of texts that are gone."""
+        self._start()
         for index in list(self._indexes.values()):
             index.distrust()
             index.build()

@@ -18,6 +18,7 @@ from trails.engine.graph.texts.fields import (
     Text,
     TextField,
     Touch,
+    searched_keys,
     text_fields,
 )
 from trails.imports import later
@@ -57,6 +58,10 @@ class TextSource:
     def fields(self, schema: Schema) -> Mapping[Key, TextField]:
         """The searched fields of a schema."""
         return text_fields(schema, self._names)
+
+    def keys_at(self, digest: str) -> set[Key]:
+        """Which fields of a stored schema are searched."""
+        return {*searched_keys(self._folding.compiled(digest).schema)}
 
     def fields_at(self, digest: str) -> Mapping[Key, TextField]:
         """The same of a stored schema."""
