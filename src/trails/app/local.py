@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from trails.app.access import access_of
 from trails.app.app import App
 from trails.app.ownership import Ownership
 from trails.app.plugins import load_plugins
@@ -75,7 +74,7 @@ from trails.model.upkeep import (
 from trails.surfaces.cli.operations import Progress, ProjectLocation, Session
 
 if TYPE_CHECKING:
-    from trails.app import modules, upkeep
+    from trails.app import access, modules, upkeep
     from trails.app.sessions import connection as sessions_connection
     from trails.app.upkeep import ReloadArguments, UpkeepOperation
     from trails.engine.upkeep import recover as upkeep_recover
@@ -89,6 +88,7 @@ else:
     upkeep_recover = later("trails.engine.upkeep.recover")
     scaffold = later("trails.engine.upkeep.scaffold")
     tokens = later("trails.identity.tokens")
+    access = later("trails.app.access")
 
 
 class LocalPolicies:
@@ -471,7 +471,7 @@ def _find_caller(folder: Path, settings: Settings) -> _Caller:
     token = chosen_token()
     if token is None:
         return _Caller(OPERATOR, unguarded)
-    gate = access_of(folder, settings, os.environ)
+    gate = access.access_of(folder, settings, os.environ)
     found = asyncio.run(gate.authenticator.authenticate(token, OPERATOR.scopes))
     if isinstance(found, Failure):
         raise error_of(found)

@@ -15,12 +15,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from trails.app.serve.http.responses import Headers
 from trails.errors import SettingsError
+
+if TYPE_CHECKING:
+    from trails.app.serve.http.responses import Headers
 
 _AUTHORITY: Final = re.compile(
     r"(?P<host>[a-z0-9_.-]{1,254}|\[[0-9a-f:.]{2,45}\])(?::(?P<port>[0-9]{0,5}))?",
