@@ -9,12 +9,14 @@ import pytest
 from tests.engine.history.repo import Repo
 
 from trails import App, Node, node_type, predicate
+from trails.engine.graph.texts.field_index import FOLDER
 from trails.engine.upkeep.verify import verify
 from trails.errors import StorageFullError
 from trails.model.history import Position
 from trails.model.iris import RDF_TYPE
 from trails.views.quads.view import QuadsView, closed_at
 from trails.views.text import analysis
+from trails.views.text.manifest import read_manifest
 
 
 @pytest.fixture
@@ -178,8 +180,10 @@ def test_a_text_index_is_looked_at_when_it_is_first_used(notes, monkeypatch):
         assert found(app, "alpha") == ["Note/a"]
     with notes() as app:
         Note(code="b", text="alpha beta").save(app.context())
-        assert found(app, "alpha") == ["Note/a", "Note/b"]
+        texts = app.graph().folder / FOLDER
         assert wrong(app.graph()) == []
+    kept = read_manifest(texts)
+    assert [each.field for each in kept.indexes] == ["text"]  # marked, and not made again
     with notes() as app:
         assert wrong(app.graph()) == []
         assert found(app, "alpha") == ["Note/a", "Note/b"]
