@@ -23,16 +23,16 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, ModuleType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from trails.app.plugins import load_plugins
 from trails.app.settings import DATA_FOLDER, Embeddings, GraphSettings, Settings
 from trails.authoring.synthesis import make_classes
 from trails.engine.graph.embeddings import Embed
 from trails.engine.graph.graph import MAIN, now
-from trails.engine.sparql.stored_queries import read_queries
 from trails.engine.upkeep.backups import GRAPHS
 from trails.errors import DeclarationError, SettingsError, TrailsError
+from trails.imports import later
 from trails.log.sqlite import SqliteLog
 from trails.model.iris import Names
 from trails.model.types import Schema
@@ -45,6 +45,11 @@ from trails.registry.registry import (
     with_queries,
 )
 from trails.request.builtins.ping import META
+
+if TYPE_CHECKING:
+    from trails.engine.sparql import stored_queries
+else:
+    stored_queries = later("trails.engine.sparql.stored_queries")
 
 _OWN_MODULES = "trails_project_"
 # The messages of these describe code, never values.
@@ -330,7 +335,7 @@ def declared_registry(folder: Path, settings: Settings, graph: str) -> Registry:
         found = join_stored_types(found, stored, graph, given.app)
     plugins = load_plugins(settings.project.plugins)
     registry = RegistryCell(collect(META).capabilities).add(plugins.declarations + found)
-    queries = read_queries(
+    queries = stored_queries.read_queries(
         queries_folder(folder, given.queries, graph),
         registry.schema,
         Names(settings.base_iri(graph)),

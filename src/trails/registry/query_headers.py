@@ -9,18 +9,23 @@ becomes a descriptor as fields do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-import yaml
 
 from trails.authoring.predicates import UNSET, Predicate, describe
 from trails.errors import DeclarationError
+from trails.imports import later
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import RULES
 from trails.model.kinds import KINDS
 from trails.model.names import check_parameter_name, check_tool_name, suggest
 from trails.model.types import LIST, REF, PredicateDescriptor, ValueType
+
+if TYPE_CHECKING:
+    import yaml
+else:  # most projects have no stored queries
+    yaml = later("yaml")
 
 MAX_HEADER: Final = 16 * 1024
 MAX_DEPTH: Final = 8

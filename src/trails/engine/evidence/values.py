@@ -8,17 +8,22 @@ that is neither (a vector, JSON) is shown whole or not at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import Record
-from trails.engine.evidence.texts import FieldPath, plain_value, text_of
 from trails.engine.graph.cursors import Cursors
+from trails.imports import later
 from trails.model.evidence.windows import window_at
 from trails.model.operations.records import ShortenedValue
 from trails.model.types import PredicateDescriptor
+
+if TYPE_CHECKING:
+    from trails.engine.evidence import texts
+else:
+    texts = later("trails.engine.evidence.texts")
 
 _NOTE: Final = 400
 """Characters of a note about a value that is left out, the call included."""
@@ -69,10 +74,10 @@ def bounded_values(
 def _plain(record: Record, field: PredicateDescriptor, value: object) -> object:
     kind = field.type.scalar
     if isinstance(value, tuple) and field.many:
-        return [plain_value(kind, each, record.place) for each in value]
+        return [texts.plain_value(kind, each, record.place) for each in value]
     if value is None:
         return [] if field.many else None
-    return plain_value(kind, value, record.place)
+    return texts.plain_value(kind, value, record.place)
 
 
 def share(sizes: Mapping[str, int], room: int) -> dict[str, int]:
@@ -88,8 +93,8 @@ def share(sizes: Mapping[str, int], room: int) -> dict[str, int]:
 def _shorten(
     record: Record, field: PredicateDescriptor, value: object, room: int, cursors: Cursors
 ) -> tuple[object, ShortenedValue]:
-    at_field = FieldPath(field.name)
-    found = text_of(record, at_field)
+    at_field = texts.FieldPath(field.name)
+    found = texts.text_of(record, at_field)
     room = max(0, room - _NOTE)
     if isinstance(value, str):
         short = cut_json(value, room)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,11 +20,11 @@ from trails.engine.graph.graph import MAIN, Graph, now
 from trails.engine.history.blame import BlamedValue, blame
 from trails.engine.history.change_feed import ChangePage, ChangeQuery, read_changes
 from trails.engine.history.commits import diff, list_commits, show_commit
-from trails.engine.history.merge import merge
 from trails.engine.visibility.access import OPEN, Access, check_credential
 from trails.engine.visibility.refs import RefResolver, build_distant, forkable, permitting, reader
 from trails.engine.visibility.visible_history import VisibleHistory
 from trails.errors import BudgetError, ConflictError, NotFoundError, TransactionError
+from trails.imports import later
 from trails.model.actors import is_limited
 from trails.model.fairness import with_pauses
 from trails.model.history import (
@@ -45,6 +46,11 @@ from trails.model.history import (
 from trails.model.names import check_branch_name
 from trails.model.nodes import NodeState
 from trails.model.texts import count
+
+if TYPE_CHECKING:
+    from trails.engine.history import merge as history_merge
+else:
+    history_merge = later("trails.engine.history.merge")
 
 
 def list_branches(
@@ -345,7 +351,9 @@ class Versions:
         """Merge a branch or commit into a branch."""
         if not request.dry_run:
             self._commit()
-        return merge(self._graph, request, actor=self._actor, call=self._call, access=self._access)
+        return history_merge.merge(
+            self._graph, request, actor=self._actor, call=self._call, access=self._access
+        )
 
     def commits(
         self,

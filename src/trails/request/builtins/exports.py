@@ -7,7 +7,7 @@ the command line download it. The handle is all that a later call needs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -18,8 +18,8 @@ from trails.engine.graph.ancestry import Permits
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.context import GraphContext
 from trails.errors import ConflictError
+from trails.imports import later
 from trails.model.actors import is_limited
-from trails.model.evidence.graphemes import boundary_before
 from trails.model.operations.pages import Call
 from trails.model.operations.records import DownloadHint, ExportStatus, FileWindow
 from trails.model.results import MOST_CHARS
@@ -36,6 +36,11 @@ from trails.request.builtins.declare import (
 )
 from trails.request.entries import of_graph
 from trails.request.resources.contents import condition_of
+
+if TYPE_CHECKING:
+    from trails.model.evidence import graphemes
+else:
+    graphemes = later("trails.model.evidence.graphemes")
 
 _SOON: Final = 0.25
 """Seconds that a call waits for a small export, so that one call is enough."""
@@ -174,7 +179,7 @@ def _fitting(texts: Iterator[str], room: int) -> str:
         end = max(1, end * room // size - 1)
     if end == len(text):
         return text
-    return text[: text.rfind("\n", 0, end) + 1 or boundary_before(text, end) or end]
+    return text[: text.rfind("\n", 0, end) + 1 or graphemes.boundary_before(text, end) or end]
 
 
 def content_type(export: Export) -> str:

@@ -7,13 +7,12 @@ activities has every call, failures and denials included; those of others are fo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from trails.engine.evidence.records import Record, known_field, make_place, open_record
-from trails.engine.evidence.texts import plain_value
 from trails.engine.graph.graph import MAIN
 from trails.engine.history.blame import BlamedValue
 from trails.engine.history.provenance import (
@@ -23,6 +22,7 @@ from trails.engine.history.provenance import (
     list_provenance,
 )
 from trails.engine.session.context import GraphContext
+from trails.imports import later
 from trails.model.evidence.graphemes import boundary_before
 from trails.model.history import Activity
 from trails.model.operations.history import ActivityInfo, ActivityList, Attribution, Blame
@@ -38,6 +38,11 @@ from trails.request.builtins.declare import (
     field,
 )
 from trails.request.fitting import Page
+
+if TYPE_CHECKING:
+    from trails.engine.evidence import texts
+else:
+    texts = later("trails.engine.evidence.texts")
 
 _LONGEST: Final = 200
 """Characters of a value in the answer to a model, which knows how to read the rest."""
@@ -83,7 +88,7 @@ def _calls(
 def _attribution(record: Record, blamed: BlamedValue, calls: Mapping[str, Activity]) -> Attribution:
     field, commit = record.descriptor.by_name[blamed.field], blamed.commit
     items: tuple[object, ...] = blamed.value if field.ordered else (blamed.value,)  # type: ignore[assignment]
-    plain = [plain_value(field.type.scalar, each, record.place) for each in items]
+    plain = [texts.plain_value(field.type.scalar, each, record.place) for each in items]
     value = plain if field.ordered else plain[0]
     if commit is None:
         return Attribution(blamed.field, value, None)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from trails.engine.evidence.records import known_field, make_place
-from trails.engine.evidence.search import SearchRequest, search
 from trails.engine.graph.cursors import LIFETIME, Cursors, expiry
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
+from trails.imports import later
 from trails.model.evidence.windows import Hit
 from trails.model.nodes import Near, Selection
 from trails.model.operations.pages import Call
@@ -31,6 +31,12 @@ from trails.request.builtins.declare import (
 )
 from trails.request.fitting import Page
 from trails.request.resources.contents import condition_of
+
+if TYPE_CHECKING:
+    from trails.engine.evidence import search as evidence_search
+    from trails.engine.evidence.search import SearchRequest
+else:
+    evidence_search = later("trails.engine.evidence.search")
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -54,7 +60,7 @@ class _Wanted(msgspec.Struct, frozen=True):
         if self.query is None and self.near is None:
             message = "give query, near, or both"
             raise ValidationError([FieldError("query", "missing", message)])
-        return SearchRequest(
+        return evidence_search.SearchRequest(
             query=self.query or "",
             near=None if self.near is None else self._near(self.near),
             types=self.types,
@@ -79,7 +85,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 def _search(tool: ToolContext, ctx: GraphContext, **given: object) -> Page:
-    page = search(tool.service, ctx, msgspec.convert(given, _Wanted).request())
+    page = evidence_search.search(tool.service, ctx, msgspec.convert(given, _Wanted).request())
     cursors = Cursors(tool.service.graph)
 
     def changes(at: int) -> Mapping[str, object] | None:

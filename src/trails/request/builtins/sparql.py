@@ -7,17 +7,22 @@ standard. A result that a limit cut off is refused: these clients would take it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from trails.engine.session.context import GraphContext
 from trails.errors import LimitError, QueryError
+from trails.imports import later
 from trails.model.sparql.tokens import query_form, tokenize
 from trails.projections.tools import BRANCH, SNAPSHOT
 from trails.request.builtins.declare import STREAM_OPENED, Route, StreamOpened, ToolContext
 from trails.request.builtins.queries import GRAPH_QUERY
-from trails.sandbox.serializers import serialize_result
+
+if TYPE_CHECKING:
+    from trails.sandbox import serializers
+else:
+    serializers = later("trails.sandbox.serializers")
 
 ResultKind = Literal["solutions", "graph"]
 """What SELECT and ASK give, and what CONSTRUCT and DESCRIBE give."""
@@ -66,7 +71,7 @@ def _sparql(
             f"{result.notice}",
             limit=result.truncated,
         )
-    body = serialize_result(result, format, ctx.names.prefixes)
+    body = serializers.serialize_result(result, format, ctx.names.prefixes)
     opened.append(SparqlReply(kind, format, body))
     return STREAM_OPENED
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
@@ -21,6 +21,7 @@ from trails.authoring.specs import (
 )
 from trails.engine.session.context import GraphContext
 from trails.errors import DeclarationError, FieldError, ValidationError
+from trails.imports import later
 from trails.model.changes.file_diffs import FileDiff, make_diff
 from trails.model.changes.steps import ShapeSpec, TypeSpec
 from trails.model.names import (
@@ -39,7 +40,6 @@ from trails.model.types import (
     ValueType,
     can_constrain,
 )
-from trails.projections.python.changes import add_capability, add_classes
 from trails.projections.python.declarations import RESERVED
 from trails.projections.python.functions import CapabilitySource, Does
 from trails.projections.python.layout import INDENT, WIDTH, wrap
@@ -47,6 +47,11 @@ from trails.registry.registry import Registry
 from trails.request.builtins.declare import READER, Builtin, ToolContext, field, meta_operation
 from trails.request.meta.spec_arguments import FIELD, FIELDS, read_fields, read_spec
 from trails.request.workspace import Workspace, need_workspace
+
+if TYPE_CHECKING:
+    from trails.projections.python import changes
+else:
+    changes = later("trails.projections.python.changes")
 
 _LONGEST: Final = 2000
 _NEXT: Final = (
@@ -106,7 +111,7 @@ def _add(
 ) -> GeneratedFiles:
     app = workspace.layout.app
     width = line_width(workspace)
-    made = add_classes(workspace.read, app, [found], schema, width=width)
+    made = changes.add_classes(workspace.read, app, [found], schema, width=width)
     return generated(make_diff(made.texts), *made.notes)
 
 
@@ -201,7 +206,7 @@ def _capability(tool: ToolContext, ctx: GraphContext, **arguments: object) -> Ge
         parameters = tuple(described.values())
         source = CapabilitySource(given.id, text, parameters, output, reads=given.reads)
     app = workspace.layout.app
-    made = add_capability(workspace.read, app, source, width=line_width(workspace))
+    made = changes.add_capability(workspace.read, app, source, width=line_width(workspace))
     note = f"{given.id} raises CapabilityError until its body is written in {app}"
     notes = (note,) if given.does is None else ()
     return generated(make_diff(made.texts), *made.notes, *notes)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import pyoxigraph as ox
 
 from trails.authoring.specs import describe_types
 from trails.engine.session.context import GraphContext
-from trails.engine.sparql.stored_queries import SUFFIX
 from trails.errors import FieldError, ValidationError
-from trails.importers.json_schema import read_json_schema
-from trails.importers.linkml import read_linkml
-from trails.importers.omnigraph import read_omnigraph
 from trails.importers.result import LARGEST, ImportedSchema
-from trails.importers.shacl import ShaclValue, Statement, read_shacl
+from trails.imports import later
 from trails.model.changes.file_diffs import make_diff
 from trails.model.changes.steps import AddType, TypeSpec
 from trails.model.operations.authoring import ImportedFiles, ImportNote
@@ -30,6 +26,17 @@ from trails.projections.python.changes import change_declarations
 from trails.request.builtins.declare import READER, ToolContext, field, meta_operation
 from trails.request.meta.queries import read_query
 from trails.request.workspace import need_workspace
+
+if TYPE_CHECKING:
+    from trails.engine.sparql import stored_queries
+    from trails.importers import json_schema, linkml, omnigraph, shacl
+    from trails.importers.shacl import ShaclValue, Statement
+else:
+    stored_queries = later("trails.engine.sparql.stored_queries")
+    json_schema = later("trails.importers.json_schema")
+    linkml = later("trails.importers.linkml")
+    omnigraph = later("trails.importers.omnigraph")
+    shacl = later("trails.importers.shacl")
 
 Language = Literal["shacl", "json_schema", "linkml", "omnigraph"]
 _SUFFIXES: Final[Mapping[str, Language]] = {
@@ -81,7 +88,7 @@ def _import(
     added = []
     for query in found.queries:
         problems = read_query(tool, ctx, query.name, query.text, after).problems
-        path = f"{layout.queries}/{query.name}{SUFFIX}"
+        path = f"{layout.queries}/{query.name}{stored_queries.SUFFIX}"
         if problems:
             message = f"query {query.name}: {problems[0].message}"
             notes.append(ImportNote(path, "left_out", message))
@@ -145,12 +152,12 @@ def _read(
         raise ValidationError([FieldError("queries", "unknown_field", message)])
     if chosen == "shacl":
         statements = _statements(tool, ctx, text, _RDF.get(suffix, "turtle"))
-        return read_shacl(statements, ctx.names.vocabulary, file)
+        return shacl.read_shacl(statements, ctx.names.vocabulary, file)
     if chosen == "json_schema":
-        return read_json_schema(text, file)
+        return json_schema.read_json_schema(text, file)
     if chosen == "linkml":
-        return read_linkml(text, file)
-    return read_omnigraph(text, _texts(queries or {}), file)
+        return linkml.read_linkml(text, file)
+    return omnigraph.read_omnigraph(text, _texts(queries or {}), file)
 
 
 def _texts(queries: Mapping[str, object]) -> dict[str, str]:
@@ -178,8 +185,8 @@ def _name(term: object) -> str:
 
 def _value(term: object) -> ShaclValue:
     if isinstance(term, ox.Literal):
-        return ShaclValue(term.value, term.datatype.value)
-    return ShaclValue(_name(term))
+        return shacl.ShaclValue(term.value, term.datatype.value)
+    return shacl.ShaclValue(_name(term))
 
 
 IMPORT: Final = meta_operation(

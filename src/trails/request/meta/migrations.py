@@ -8,15 +8,13 @@ code runs in the process that owns the project when migrations are asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from trails.authoring.migrations import Migration
 from trails.engine.graph.graph import Graph
 from trails.engine.graph.migrations import applied_migrations
-from trails.engine.migrations.plan import plan_runs, refuse_plan
-from trails.engine.migrations.runner import MigrationRun, Migrator, interrupted_migrations
 from trails.engine.migrations.segments import (
     Sponsor,
     forward_segments,
@@ -28,6 +26,7 @@ from trails.engine.schema.diff import diff_schemas, likely_renames
 from trails.engine.schema.resolve import resolve
 from trails.engine.session.context import GraphContext
 from trails.errors import FieldError, ValidationError
+from trails.imports import later
 from trails.model.changes.file_diffs import FileDiff, make_diff
 from trails.model.changes.steps import Step
 from trails.model.operations.migrations import (
@@ -50,6 +49,13 @@ from trails.request.builtins.declare import (
 )
 from trails.request.meta.schema import read_steps
 from trails.request.workspace import Workspace, need_workspace
+
+if TYPE_CHECKING:
+    from trails.engine.migrations import plan, runner
+    from trails.engine.migrations.runner import MigrationRun, Migrator
+else:
+    plan = later("trails.engine.migrations.plan")
+    runner = later("trails.engine.migrations.runner")
 
 _STEP: Final = '{"step": "rename_field", "type": "Task", "field": "state", "to": "status"}'
 
@@ -120,7 +126,7 @@ class _Proposal:
 def _migrator(
     tool: ToolContext, ctx: GraphContext, files: Sequence[MigrationFile], sponsor: Sponsor
 ) -> Migrator:
-    return Migrator(tool.service.graph, ctx.checkout.name, files, sponsor)
+    return runner.Migrator(tool.service.graph, ctx.checkout.name, files, sponsor)
 
 
 def _sponsor(tool: ToolContext, ctx: GraphContext, *, allow_data_loss: bool = False) -> Sponsor:
@@ -139,13 +145,14 @@ def _status(tool: ToolContext, ctx: GraphContext) -> MigrationStatus:
         ctx.checkout.head.commit,
         states,
         sum(each.state == "pending" for each in states),
-        interrupted_migrations(tool.service.graph, ctx.checkout.name),
+        runner.interrupted_migrations(tool.service.graph, ctx.checkout.name),
     )
 
 
 def _forward(migrator: Migrator, to: str | None) -> list[MigrationRun]:
     return [
-        MigrationRun(each, "forward", forward_segments(each)) for each in migrator.find_pending(to)
+        runner.MigrationRun(each, "forward", forward_segments(each))
+        for each in migrator.find_pending(to)
     ]
 
 
@@ -153,7 +160,7 @@ def _backward(tool: ToolContext, migrator: Migrator, to: str | None) -> list[Mig
     """The runs that roll back; refuses before anything happens if one of them can't be undone."""
     graph = tool.service.graph
     return [
-        MigrationRun(file, "reverse", reverse_segments(graph, file, applied))
+        runner.MigrationRun(file, "reverse", reverse_segments(graph, file, applied))
         for file, applied in migrator.find_applied(to)
     ]
 
@@ -177,7 +184,7 @@ def _plan(
     sponsor = _sponsor(tool, ctx)
     migrator = _migrator(tool, ctx, files, sponsor)
     runs = _backward(tool, migrator, to) if rollback else _forward(migrator, to)
-    planned = plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=False)
+    planned = plan.plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=False)
     return MigrationPlan(
         ctx.checkout.name,
         ctx.checkout.head.commit,
@@ -242,8 +249,8 @@ def _planned(
     runs: Sequence[MigrationRun],
     sponsor: Sponsor,
 ) -> MigrationOutcome:
-    planned = plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=True)
-    refuse_plan(planned, allow_data_loss=sponsor.allow_data_loss)
+    planned = plan.plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=True)
+    plan.refuse_plan(planned, allow_data_loss=sponsor.allow_data_loss)
     return _outcome(ctx, migrator, (), planned, dry_run=True)
 
 
@@ -256,8 +263,8 @@ def _perform(
 ) -> MigrationOutcome:
     """Do all runs; what forbids one of them is found before the first, as far as it can be."""
     if len(runs) > 1 or any(len(each.segments) > 1 for each in runs):
-        planned = plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=False)
-        refuse_plan(planned, allow_data_loss=sponsor.allow_data_loss)
+        planned = plan.plan_runs(tool.service.graph, ctx.checkout, runs, sponsor, functions=False)
+        plan.refuse_plan(planned, allow_data_loss=sponsor.allow_data_loss)
     if ctx.call is not None:
         ctx.call.change()
     done = []

@@ -15,7 +15,6 @@ import msgspec
 
 from trails.engine.evidence.fields import call_from
 from trails.engine.evidence.records import Record
-from trails.engine.evidence.texts import FieldPath, text_of
 from trails.engine.evidence.values import cut_json
 from trails.engine.graph.cursors import Cursors
 from trails.engine.session.context import GraphContext
@@ -32,9 +31,11 @@ from trails.request.fitting import fit, fit_value
 from trails.views.nodes.long_texts import StoredText
 
 if TYPE_CHECKING:
+    from trails.engine.evidence import texts
     from trails.request.builtins import graph
 else:
     graph = later("trails.request.builtins.graph")
+    texts = later("trails.engine.evidence.texts")
 
 _BEGINNING: Final = 200
 """The most characters that are shown of a text that is left out."""
@@ -117,8 +118,8 @@ def _left_out(
 
 
 def _note(record: Record, name: str, beginning: int, cursors: Cursors) -> Mapping[str, object]:
-    at = FieldPath(name)
-    found = text_of(record, at)
+    at = texts.FieldPath(name)
+    found = texts.text_of(record, at)
     return {
         "field": name,
         "characters": len(found.text),
