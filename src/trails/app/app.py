@@ -29,7 +29,6 @@ from trails.app.settings import (
     read_settings,
 )
 from trails.app.workspace import recover_files
-from trails.engine.graph.changes import describe_changes
 from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embed, Embedder
 from trails.engine.graph.graph import MAIN, Graph
@@ -70,6 +69,7 @@ from trails.request.dispatch import call_capability
 
 if TYPE_CHECKING:
     from trails.app import migrations, modules, reloads
+    from trails.engine.graph import changes as graph_changes
     from trails.engine.history.branches import Versions
     from trails.engine.schema import evolution
     from trails.engine.sparql import stored_queries
@@ -88,6 +88,7 @@ else:
     builtins_queries = later("trails.request.builtins.queries")
     pool = later("trails.sandbox.pool")
     sandbox_scratch = later("trails.sandbox.scratch")
+    graph_changes = later("trails.engine.graph.changes")
 
 REFUSALS: Final = (
     DeclarationError,
@@ -323,7 +324,7 @@ class App:
         def accept(registry: Registry) -> None:
             self.policies.check(graph, registry)
             if registry.schema.digest != schema.digest:
-                changes = "; ".join(describe_changes(registry.schema, schema))
+                changes = "; ".join(graph_changes.describe_changes(registry.schema, schema))
                 raise DeclarationError(
                     f"the declarations would differ from the new types: {changes}"
                 )
@@ -375,7 +376,7 @@ class App:
                 return self._keep(graph, old, reason)
             self.quarantined.pop(graph, None)
             self.reload_errors.pop(graph, None)
-            changes = describe_changes(stored, self._stored_schema(graph))
+            changes = graph_changes.describe_changes(stored, self._stored_schema(graph))
             report = reloads.compare_registries(graph, old, new, changes)
             reloads.log_reload(report)
             return report

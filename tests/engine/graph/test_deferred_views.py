@@ -14,7 +14,8 @@ from trails.engine.upkeep.verify import verify
 from trails.errors import StorageFullError
 from trails.model.history import Position
 from trails.model.iris import RDF_TYPE
-from trails.views.quads.view import QuadsView, closed_at
+from trails.views.quads.marks import closed_at
+from trails.views.quads.view import QuadsView
 from trails.views.text import analysis
 
 

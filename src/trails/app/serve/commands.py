@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trails.app.access import make_hello
 from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.owners import find_owner
@@ -20,9 +19,11 @@ from trails.imports import later
 from trails.surfaces.cli.operations import Served
 
 if TYPE_CHECKING:
+    from trails.app import access
     from trails.app.serve.http import sockets
 else:
     sockets = later("trails.app.serve.http.sockets")
+    access = later("trails.app.access")
 
 
 class LocalServer:
@@ -41,7 +42,7 @@ class LocalServer:
         settings = read_settings(folder)
         with writing_logs(settings.log, report) as say:
             chosen = choose_graph(settings.graphs, graph)
-            hello = make_hello(chosen, os.environ)
+            hello = access.make_hello(chosen, os.environ)
             if read_only:
                 check_alone(folder)
 

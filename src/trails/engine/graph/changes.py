@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
@@ -21,13 +21,18 @@ from trails.engine.graph.folding import batched
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.validate import Validator
 from trails.errors import FieldError, SchemaMismatchError
+from trails.imports import later
 from trails.model.fairness import with_pauses
 from trails.model.history import Commit, FieldChange, NodeChange
 from trails.model.nodes import NodeState
 from trails.model.texts import count
 from trails.model.types import PredicateDescriptor, Schema, TypeDescriptor
 from trails.model.values.lang_texts import split_part
-from trails.views import terms
+
+if TYPE_CHECKING:
+    from trails.views import terms
+else:
+    terms = later("trails.views.terms")
 
 Member = object
 

@@ -24,13 +24,15 @@ from trails.model.iris import Names
 from trails.model.types import Schema
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.terms import Terms
 
 if TYPE_CHECKING:
     from trails.model.sparql import terms
     from trails.model.sparql.terms import Vocabulary
+    from trails.views import terms as views_terms
+    from trails.views.terms import Terms
 else:
     terms = later("trails.model.sparql.terms")
+    views_terms = later("trails.views.terms")
 
 MAIN: Final = "main"
 """The branch that every graph has."""
@@ -66,7 +68,7 @@ class CompiledSchema:
     @cached_property
     def terms(self) -> Terms:
         """Its nodes as statements, and back."""
-        return Terms(self.schema, self._names)
+        return views_terms.Terms(self.schema, self._names)
 
     @cached_property
     def validator(self) -> Validator:
@@ -122,12 +124,6 @@ class Checkout:
         self.compiled: CompiledSchema
         self.schema: Schema
         """Its types."""
-        self.terms: Terms
-        """Its nodes as statements."""
-        self.validator: Validator
-        """What values its types allow."""
-        self.rules: RuleBook
-        """What its types say about other nodes."""
         self.misfit: Misfit | None = None
         self.own_types: tuple[tuple[str, str], bool] | None = None
         """Its types and those of ``main`` → whether they were changed here."""
@@ -135,9 +131,23 @@ class Checkout:
     def use(self, compiled: CompiledSchema) -> None:
         """Read and write with these types from now on."""
         self.compiled = compiled
-        self.schema, self.terms = compiled.schema, compiled.terms
-        self.validator, self.rules = compiled.validator, compiled.rules
+        self.schema = compiled.schema
         self.nodes.follow(compiled.schema)
+
+    @property
+    def terms(self) -> Terms:
+        """Its nodes as statements."""
+        return self.compiled.terms
+
+    @property
+    def validator(self) -> Validator:
+        """What values its types allow."""
+        return self.compiled.validator
+
+    @property
+    def rules(self) -> RuleBook:
+        """What its types say about other nodes."""
+        return self.compiled.rules
 
 
 PREFIX: Final = 8

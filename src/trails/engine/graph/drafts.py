@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ from trails.engine.graph.graph import MAIN, Graph, ignore
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.stores import Stores
 from trails.files import private_folder
+from trails.imports import later
 from trails.log.overlay import OverlayLog
 from trails.log.payloads import Payload
 from trails.log.protocol import LogEntry
@@ -33,7 +34,12 @@ from trails.model.fairness import FairQueue
 from trails.model.history import Commit, Head, Position
 from trails.views.nodes.file import DraftFile
 from trails.views.nodes.index import DraftIndex
-from trails.views.quads.view import QuadsView
+
+if TYPE_CHECKING:
+    from trails.views.quads import view
+    from trails.views.quads.view import QuadsView
+else:
+    view = later("trails.views.quads.view")
 
 T = TypeVar("T")
 
@@ -255,9 +261,9 @@ class _DraftStores(Stores):
         if folder is not None and theirs.linkable:
             with theirs.reading():
                 theirs.checkpoint(folder / "quads")
-            made = QuadsView(folder / "quads")
+            made = view.QuadsView(folder / "quads")
         else:
-            made = QuadsView(None)
+            made = view.QuadsView(None)
             made.copy(theirs)
         path = base.ancestry.path(made.position.commit, self._graph.start.commit)
         base.folding.walk_quads(made, path)

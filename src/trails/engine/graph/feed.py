@@ -16,7 +16,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from trails.engine.graph.ancestry import Ancestry
 from trails.engine.graph.checkouts import Checkout, CompiledSchema
 from trails.engine.graph.folding import Folding
 from trails.errors import TrailsError
+from trails.imports import later
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
@@ -35,8 +36,12 @@ from trails.model.visibility import (
     list_parts,
     type_of,
 )
-from trails.views.lists import unpack
-from trails.views.terms import read_statements
+
+if TYPE_CHECKING:
+    from trails.views import lists, terms
+else:
+    lists = later("trails.views.lists")
+    terms = later("trails.views.terms")
 
 MANY: Final = 2_000
 """Above so many nodes only their change key is named."""
@@ -410,8 +415,8 @@ class _Net:
 
 def _handles_in(line: bytes, nodes: str) -> list[str]:
     """The nodes that the statement of an ordered list refers to."""
-    for quad in read_statements(line, lenient=True):
-        packed = unpack(quad.object)
+    for quad in terms.read_statements(line, lenient=True):
+        packed = lists.unpack(quad.object)
         if packed is not None:
             return [each.removeprefix(nodes) for each in packed.items]
     return []

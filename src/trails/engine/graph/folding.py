@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
-from typing import IO, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -27,8 +27,10 @@ from trails.views.base import Step
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.nodes.layers import ROOT_NAME
-from trails.views.quads.view import QuadsView
-from trails.views.terms import Change, Terms
+
+if TYPE_CHECKING:
+    from trails.views.quads.view import QuadsView
+    from trails.views.terms import Change, Terms
 
 _BATCH: Final = 50_000
 T = TypeVar("T")

@@ -50,10 +50,10 @@ from trails.model.writes import KEEP_DAYS
 from trails.views.base import Readable, View
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
-from trails.views.quads.view import QuadsView
 
 if TYPE_CHECKING:
     from trails.engine.graph.vector_tables import VectorTables
+    from trails.views.quads.view import QuadsView
 
 TEMPORARY: Final = "tmp"
 """The folder of a graph for files that are useless after the process that made them."""

@@ -14,9 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
-
-import pyoxigraph as ox
+from typing import TYPE_CHECKING, Final
 
 from trails.engine.graph.graph import MAIN, Graph, MakeView, ignore, now
 from trails.engine.graph.node_indexes import NodeIndexes
@@ -25,6 +23,7 @@ from trails.engine.graph.texts.field_index import FOLDER as TEXT_FOLDER
 from trails.engine.graph.texts.indexes import TextIndexes
 from trails.engine.graph.texts.source import TextSource
 from trails.errors import StorageError
+from trails.imports import later
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, connect_read_only, log_problem, storage_errors
 from trails.log.tail import Trail, look_at_tail
@@ -35,8 +34,15 @@ from trails.model.upkeep import KEEP_ALL, Retention
 from trails.model.writes import KEEP_DAYS
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.layers import ROOT_NAME
-from trails.views.quads.view import position_of
 from trails.views.text.manifest import read_manifest
+
+if TYPE_CHECKING:
+    import pyoxigraph as ox
+
+    from trails.views.quads import view
+else:
+    ox = later("pyoxigraph")
+    view = later("trails.views.quads.view")
 
 _TAIL = "the tail of the log"
 
@@ -159,7 +165,7 @@ def _stores(folder: Path) -> Iterator[tuple[str, int, str]]:
 def _store(path: Path, name: str) -> Iterator[tuple[str, int, str]]:
     """How far a quads view is; nothing if it can't be read."""
     with suppress(OSError, RuntimeError):
-        position = position_of(ox.Store.read_only(str(path)))
+        position = view.position_of(ox.Store.read_only(str(path)))
         if position is not None:
             yield f"the quads view in {name}", position.seq, position.commit
 

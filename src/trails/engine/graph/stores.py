@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, left_as_it_was
@@ -25,13 +25,20 @@ from trails.errors import (
     UnwritableError,
 )
 from trails.files import private_folder
+from trails.imports import later
 from trails.log.payloads import Payload
 from trails.log.storage import bytes_of
 from trails.model.history import Commit, Head, Position
 from trails.model.texts import count
 from trails.views.base import Comparison
-from trails.views.quads.staging import StagedLoad
-from trails.views.quads.view import BULK, QuadsView, closed_at, sum_of
+from trails.views.quads.marks import closed_at
+
+if TYPE_CHECKING:
+    from trails.views.quads import view
+    from trails.views.quads.staging import StagedLoad
+    from trails.views.quads.view import QuadsView
+else:
+    view = later("trails.views.quads.view")
 
 _OPEN: Final = 16
 """Stores that are open beside that of ``main``; each has some twenty files open."""
@@ -103,10 +110,10 @@ class Stores:
         """A store as it is; where there is none that can be read, an empty one in memory."""
         if folder is not None and folder.is_dir():
             try:
-                return QuadsView(folder, read_only=True)
+                return view.QuadsView(folder, read_only=True)
             except StorageError as error:
                 self._progress(f"making a quads view in memory, because {error.message}")
-        return QuadsView(None)
+        return view.QuadsView(None)
 
     # --- asking ------------------------------------------------------------------------
 
@@ -120,7 +127,9 @@ class Stores:
         with store.lock:
             if store.quads is None:
                 folder = _folder(self._main)
-                store.quads = found = self._find(folder) if self._read_only else QuadsView(folder)
+                store.quads = found = (
+                    self._find(folder) if self._read_only else view.QuadsView(folder)
+                )
                 if self._deferred not in {None, found.position}:
                     found.whole = False  # its files were exchanged meanwhile
             return store.quads
@@ -193,7 +202,7 @@ class Stores:
             private_folder(folder.parent)
             with self.main().reading():
                 self.main().checkpoint(folder)
-        made = QuadsView(folder)
+        made = view.QuadsView(folder)
         if folder is None:
             made.copy(self.main())
         return made
@@ -275,7 +284,7 @@ class Stores:
             return quads
         memory = quads
         if quads.frozen:
-            memory = QuadsView(None)
+            memory = view.QuadsView(None)
             if self._ancestry.has(quads.position):
                 memory.copy(quads)
             quads.close()
@@ -330,7 +339,7 @@ class Stores:
         quads = self.main()
         path = self._ancestry.path(quads.position.commit, head.commit)
         work = sum(commit.added + commit.removed + _STEP for commit in (*path.undo, *path.redo))
-        if work > BULK and source.folder is not None:
+        if work > view.BULK and source.folder is not None:
             quads.adopt(self.of(source))
         else:
             self._follow(quads, head)
@@ -342,7 +351,7 @@ class Stores:
     ) -> Comparison:
         """Compare the statements of ``main`` and of the branches that have a store."""
         problems, total = [], 0
-        with closing(QuadsView(folder / "quads")) as fresh:
+        with closing(view.QuadsView(folder / "quads")) as fresh:
             for checkout in refs:
                 if not self.exists(checkout):
                     continue
@@ -358,10 +367,10 @@ class Stores:
     def _compare(self, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
         """(statements, differing ones) of a branch; ``fresh`` is folded to its position."""
         position, ours = self._reading(
-            checkout, lambda quads: (quads.stored_position(), sum_of(quads))
+            checkout, lambda quads: (quads.stored_position(), view.sum_of(quads))
         )
         self._walk(fresh, position.commit)
-        if ours == sum_of(fresh):
+        if ours == view.sum_of(fresh):
             return ours[1], 0
         with self._writing():  # a write may have happened in between
             return self._reading(checkout, lambda quads: self._count_differences(fresh, quads))

@@ -43,7 +43,6 @@ from trails.model.iris import encode_id, normal_id
 from trails.model.kinds import DanglingError, Iri, KindError
 from trails.model.nodes import Near, NodeState, Order, Selection, make_handle, split_handle
 from trails.model.results import QueryAnswer
-from trails.model.sparql.tokens import query_form, tokenize
 from trails.model.texts import with_article
 from trails.model.types import Schema
 from trails.model.values.blobs import (
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from trails.engine.write import write as write_write
     from trails.engine.write.puts import Put
     from trails.engine.write.write import IdempotencyKey, Opened, Write
+    from trails.model.sparql import tokens as sparql_tokens
 else:
     evolution = later("trails.engine.schema.evolution")
     queries = later("trails.engine.sparql.queries")
@@ -70,6 +70,7 @@ else:
     edits = later("trails.engine.write.edits")
     write_puts = later("trails.engine.write.puts")
     write_write = later("trails.engine.write.write")
+    sparql_tokens = later("trails.model.sparql.tokens")
 
 T = TypeVar("T")
 _PAGES: Final = "page"
@@ -520,8 +521,8 @@ class GraphSession:
                 "SPARQL reads committed data only, and this transaction has uncommitted changes; "
                 "query before the first change, or use objects()"
             )
-        tokens = tokenize(text)
-        query_form(tokens)
+        tokens = sparql_tokens.tokenize(text)
+        sparql_tokens.query_form(tokens)
         bound = queries.bind(
             tokens, {name: self._bindable(name, value) for name, value in params.items()}
         )

@@ -30,6 +30,7 @@ from trails.log.storage import files_below, full, says_full, storage_errors
 from trails.model.history import Position
 from trails.model.iris import TRAILS, Names
 from trails.views.base import ReadWriteLock
+from trails.views.quads.marks import AT, closed_mark, read_mark, sizes_of
 from trails.views.quads.staging import StagedLoad, batches, pieces
 from trails.views.terms import load_statements, stored_form
 
@@ -158,8 +159,8 @@ class QuadsView:
 
     def _check_files(self, folder: Path) -> None:
         """Compare with what ``close`` left: RocksDB accepts a shortened MANIFEST."""
-        mark = _closed_mark(folder)
-        if _read_mark(folder, mark) is None:
+        mark = closed_mark(folder)
+        if read_mark(folder, mark) is None:
             return
         # Only now: while the view is not believed, the next opening must see that too.
         with storage_errors("open the quads view"):
@@ -241,7 +242,7 @@ class QuadsView:
                 folder.rename(kept)
             beside.rename(folder)
             sync_folder(folder.parent)
-            _remove(_closed_mark(folder))
+            _remove(closed_mark(folder))
             self.damaged = False
             self._open()
             self.whole = True
@@ -253,7 +254,7 @@ class QuadsView:
             if self._store is None or self._folder is None or self._read_only:
                 self._store = None
                 return
-            mark = _closed_mark(self._folder)
+            mark = closed_mark(self._folder)
             position = str(self.position) if self.whole and not self.damaged else ""
             # What can't be flushed, or marked, is caught up or trusted when opened next.
             with suppress(OSError, RuntimeError):
@@ -262,7 +263,7 @@ class QuadsView:
                 # Whole or not at all: a mark that can't be read counts as damage.
                 beside = mark.with_name(f"{mark.name}.new")
                 with open(beside, "wb", opener=private_opener) as file:
-                    left = {_AT: position, **_sizes(self._folder)}
+                    left = {AT: position, **sizes_of(self._folder)}
                     file.write(msgspec.json.encode(left))
                 beside.replace(mark)
             self._store = None
@@ -547,49 +548,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-_AT: Final = "position"
-"""Beside the names of files in the mark of a closed store."""
-
-
-def _closed_mark(folder: Path) -> Path:
-    """What ``close`` leaves beside a store: how far it is, and the sizes of its files."""
-    return folder.with_name("quads.closed")
-
-
-def _read_mark(folder: Path, mark: Path) -> str | None:
-    """How far a store was when it was closed, empty if that is not known; None without a mark."""
-    if not mark.exists():
-        return None
-    if mark.is_dir():
-        raise CorruptionError(f"{mark} is a folder, and should be a file")
-    with storage_errors("open the quads view"):
-        left = mark.read_bytes()
-    try:
-        # A power cut can leave it empty, and then it says nothing.
-        known = msgspec.json.decode(left, type=dict[str, int | str]) if left else {**_sizes(folder)}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise CorruptionError(f"{mark} can't be read") from None
-    position = known.pop(_AT, "")
-    if known != _sizes(folder):
-        raise CorruptionError("the quads view was changed while it was closed")
-    return str(position)
-
-
-def closed_at(folder: Path) -> Position | None:
-    """How far a store is whose files are as they were left; None if it has to be opened to know."""
-    with suppress(OSError, StorageError, ValueError):
-        position = _read_mark(folder, _closed_mark(folder))
-        return Position.parse(position) if position else None
-    return None
-
-
-def _sizes(folder: Path) -> dict[str, int]:
-    """The files that never change once RocksDB has let go of them."""
-    return {
-        path.name: path.stat().st_size
-        for pattern in ("CURRENT", "MANIFEST-*", "*.sst")
-        for path in folder.glob(pattern)
-        if not path.name.startswith("bulk-")
-    }
