@@ -259,7 +259,7 @@ class Stores:
     def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Apply commits to main's store; others follow when they are asked: many never are."""
         mine = [(commit, payload) for ref, commit, payload in commits if ref is self._main]
-        if len(mine) == 1 or sum(each.added + each.removed for each, _ in mine) > BULK:
+        if len(mine) == 1 or sum(each.added + each.removed for each, _ in mine) > view.BULK:
             for commit, payload in mine:
                 self._land(commit, payload)
         elif mine:  # the position is moved once
