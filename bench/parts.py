@@ -61,6 +61,22 @@ class Maker(Node):
     region: str = predicate()
 
 
+@node_type
+class Linked(Node):
+    """A part that refers to three others."""
+
+    code: str = predicate(key=True, pattern=r"^P-[0-9]{8}$")
+    title: str = predicate(min_length=1, max_length=120)
+    lot: str = predicate(pattern=r"^L-[0-9]{4}$")
+    site: str = predicate(max_length=8)
+    state: str = predicate(one_of=["open", "done"])
+    score: int = predicate(min_value=0, max_value=SCORES)
+    weight: float = predicate(min_value=0, max_value=1000)
+    made: date = predicate()
+    parent: Ref[Linked] | None = predicate()
+    related: list[Ref[Linked]] = predicate()
+
+
 @node_type(index=[("lot", "made"), ("site", "score"), ("state", "title")])
 class Item(Node):
     """A part that is listed, sorted and paged, with its maker and three declared indexes."""
@@ -125,6 +141,13 @@ def makers() -> Iterator[Node]:
     return (Maker(**maker_values(number)) for number in range(MAKERS))
 
 
+def linked_nodes(count: int) -> Iterator[Node]:
+    """New instances, each of which refers to earlier ones, or to itself."""
+    for number in range(count):
+        parent, *related = (f"Linked/P-{number // each:08}" for each in (2, 3, 5))
+        yield Linked(**values(number), parent=parent, related=related)
+
+
 def columns(given: Mapping[str, object]) -> tuple[object, ...]:
     """An item as a row of an ordinary table, which has its maker by number."""
     row = dict(given)
@@ -139,5 +162,7 @@ def make_project(folder: Path) -> Path:
     (folder / "trails.toml").write_text(
         '[project]\nname = "bench"\n\n[graphs.main]\napp = "app.py"\n', encoding="utf-8"
     )
-    (folder / "app.py").write_text("from bench.parts import Item, Maker, Part\n", encoding="utf-8")
+    (folder / "app.py").write_text(
+        "from bench.parts import Item, Linked, Maker, Part\n", encoding="utf-8"
+    )
     return folder

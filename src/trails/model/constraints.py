@@ -13,15 +13,19 @@ the text is translated; where no translation is exact the pattern is refused, wi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import chain, islice
+from math import isfinite
+from types import NoneType
 from typing import Final, Literal, cast
 
 import msgspec
 
 from trails.errors import DeclarationError, FieldError
-from trails.model.kinds import KINDS, DanglingError, Kind, KindError
+from trails.model.kinds import INT_MAX, INT_MIN, KINDS, DanglingError, Kind, KindError
 from trails.model.names import fold
 from trails.model.texts import count, with_article
 from trails.model.types import ANY, LIST, MAP, OBJECT, REF, PredicateDescriptor, ValueType
@@ -491,6 +495,117 @@ def _compile_many(field: PredicateDescriptor, check_one: Check, *, as_set: bool)
         return tuple(values)
 
     return check_many
+
+
+Column = Callable[[Sequence[object]], Sequence[object] | None]
+"""The raw values of one field of many nodes → their coerced values; None where one is missing.
+
+None instead of all of them if one may be wrong, or is unusual: ``compile_field`` then decides."""
+
+
+def compile_column(field: PredicateDescriptor, special: Mapping[str, Coerce]) -> Column:
+    """The check of one stored field of many nodes: it accepts no more than ``compile_field``."""
+    coerce, _ = coercer_of(field.type.scalar, special)
+    kind = field.type.scalar.row
+    coerce_all = _SAME.get(None if kind is None else kind.native)
+    rules = [rule.test(limit, coerce) for rule, limit in rules_of(field)]
+    if rules and field.tagged:
+        return _undecided  # each text is judged by itself
+
+    def check_given(given: Sequence[object]) -> Sequence[object] | None:
+        types = set(map(type, given))
+        values: Sequence[object] | None = None
+        if coerce_all is not None and kind is not None and types == {kind.native}:
+            values = coerce_all(given)
+        elif int not in types or not rules:  # an int is judged as given
+            try:
+                values = [coerce(value) for value in given]
+            except KindError:
+                return None
+        if values is None or not all(all(map(holds, values)) for holds in rules):
+            return None
+        return values
+
+    return _many_column(field, check_given) if field.many else _one_column(field, check_given)
+
+
+def _undecided(raw: Sequence[object]) -> Sequence[object] | None:
+    return None if any(value is not None for value in raw) else raw
+
+
+def _one_column(field: PredicateDescriptor, check_given: Column) -> Column:
+    required = field.required
+
+    def check(raw: Sequence[object]) -> Sequence[object] | None:
+        given = [value for value in raw if value is not None]
+        if required and len(given) < len(raw):
+            return None
+        values = check_given(given) if given else ()
+        if values is None or len(given) == len(raw):
+            return values
+        found = iter(values)
+        return [None if value is None else next(found) for value in raw]
+
+    return check
+
+
+def _many_column(field: PredicateDescriptor, check_given: Column) -> Column:
+    low, high = field.min_count, field.max_count
+    kind = field.type.scalar.row
+    sort_key = kind.sort_key if kind is not None else None
+    accepted = {NoneType, list, tuple} | (set() if field.ordered else {set, frozenset})
+
+    def check(raw: Sequence[object]) -> Sequence[object] | None:
+        if not accepted.issuperset(map(type, raw)):
+            return None
+        lists: list[Collection[object]] = [items or () for items in raw]  # type: ignore[misc]
+        given = list(chain.from_iterable(lists))
+        values = check_given(given) if given else ()
+        if values is None:
+            return None
+        found, taken = list[object](), iter(values)
+        for items in lists:
+            several = list(islice(taken, len(items)))
+            if field.is_set and len(several) > 1:
+                several = sorted(set(several), key=sort_key)  # type: ignore[type-var, arg-type]
+            if len(several) < low or (high is not None and len(several) > high):
+                return None
+            found.append(tuple(several) if several else None)
+        return found
+
+    return check
+
+
+def _same_texts(given: Sequence[object]) -> Sequence[object] | None:
+    text = "".join(cast(Sequence[str], given))
+    try:
+        return given if text.isascii() or text.encode() else None
+    except UnicodeEncodeError:
+        return None
+
+
+def _same_integers(given: Sequence[object]) -> Sequence[object] | None:
+    numbers = cast(Sequence[int], given)
+    return given if min(numbers) >= INT_MIN and max(numbers) <= INT_MAX else None
+
+
+def _same_floats(given: Sequence[object]) -> Sequence[object] | None:
+    numbers = cast(Sequence[float], given)
+    return [number or 0.0 for number in numbers] if all(map(isfinite, numbers)) else None
+
+
+def _same(given: Sequence[object]) -> Sequence[object] | None:
+    return given
+
+
+_SAME: Final[Mapping[type | None, Column]] = {
+    str: _same_texts,
+    int: _same_integers,
+    float: _same_floats,
+    bool: _same,
+    date: _same,
+}
+"""By native type: what ``coerce`` makes of values that have exactly this type."""
 
 
 def shorten(value: object, limit: int = 60) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from operator import methodcaller
 from typing import Final
 
 import msgspec
@@ -519,8 +520,8 @@ def _date_of_text(value: object) -> object:
 # --- sort keys ---------------------------------------------------------------
 
 
-def _sort_text(value: str) -> bytes:
-    return value.encode("utf-8", "surrogatepass")
+_sort_text: Final[Callable[[str], bytes]] = methodcaller("encode", "utf-8", "surrogatepass")
+_pack = struct.Struct(">Q").pack
 
 
 def _sort_bool(value: bool) -> bytes:  # noqa: FBT001 - a value, not a flag
@@ -528,7 +529,7 @@ def _sort_bool(value: bool) -> bytes:  # noqa: FBT001 - a value, not a flag
 
 
 def _sort_int(value: int) -> bytes:
-    return struct.pack(">Q", value + 2**63)
+    return _pack(value + 2**63)
 
 
 def _sort_bigint(value: int) -> bytes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from typing import IO, Final, cast
 
 import pyoxigraph as ox
@@ -103,6 +104,10 @@ def _character(escape: re.Match[bytes]) -> bytes:
 
 Values = Mapping[str, object]
 Encode = Callable[[object], str]
+EncodeAll = Callable[[Sequence[str], Sequence[object]], list[str]]
+"""Subjects and a value for each → the statements of each, as one text."""
+_COLUMN: Final = 16
+"""Nodes of a type from which it pays to go through them field by field."""
 Tagged = tuple[str, str]
 """A language tag and a text."""
 
@@ -130,35 +135,88 @@ class _TypeTerms:
         rdf_type = str(ox.NamedNode(RDF_TYPE))
         self.class_lines = [f" {rdf_type} {ox.NamedNode(each)} .\n" for each in classes]
         self.encoders: dict[str, tuple[Encode, bool]] = {}
+        self.columns: dict[str, EncodeAll] = {}
         self.fields: dict[str, PredicateDescriptor] = {}
         for field in descriptor.fields:
             iri = names.term(field.iri)
             encode = _list_encoder if field.ordered else _tag_encoder if field.tagged else _encoder
             each = field.is_set or field.tagged
             self.encoders[field.name] = (encode(field, iri, names), each)
+            self.columns[field.name] = _column_encoder(
+                field, iri, names, self.encoders[field.name][0]
+            )
             self.fields[iri] = field
+
+    def in_order(self, names: Sequence[str]) -> bool:
+        """Whether some of the fields are in the order in which they are declared."""
+        declared = iter(self.columns)
+        return all(name in declared for name in names)
+
+
+def _around(field: PredicateDescriptor, iri: str, names: Names) -> tuple[str, str]:
+    """What a statement has before and after a handle, or the text of a literal."""
+    row = field.type.scalar.row
+    predicate = f" {ox.NamedNode(iri)} "
+    if row is None:
+        return f"{predicate}<{names.nodes}", "> .\n"
+    end = str(ox.Literal("", datatype=ox.NamedNode(row.datatype))).removeprefix('"')
+    return f'{predicate}"', f"{end} .\n"
 
 
 def _encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
     """Value → what follows the subject. What can't need escaping is spelled out here."""
     row = field.type.scalar.row
-    predicate = f" {ox.NamedNode(iri)} "
+    start, end = _around(field, iri, names)
     if row is None:
-        start = f"{predicate}<{names.nodes}"
-        return lambda handle: f"{start}{handle}> .\n"
-    datatype, lexical = ox.NamedNode(row.datatype), row.lexical
-    start = f'{predicate}"'
-    end = str(ox.Literal("", datatype=datatype)).removeprefix('"') + " .\n"
+        return lambda handle: f"{start}{handle}{end}"
+    lexical = row.lexical
     if not row.escaped:  # numbers, dates and truth values: plain ASCII
         return lambda value: f"{start}{lexical(value)}{end}"
 
     def encode(value: object) -> str:
         text = lexical(value)
-        if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-            return f"{start}{text}{end}"
-        return f"{predicate}{ox.Literal(text, datatype=datatype)} .\n"
+        return f"{start}{text if _is_plain(text) else _escaped(text)}{end}"
 
     return encode
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text, or several of them joined, is its own form in a literal."""
+    return text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+
+
+def _escaped(text: str) -> str:
+    """A text between the quotes of a literal."""
+    return str(ox.Literal(text))[1:-1]
+
+
+def _column_encoder(
+    field: PredicateDescriptor, iri: str, names: Names, encode: Encode
+) -> EncodeAll:
+    """The statements of one field of many nodes: what ``encode`` writes, in fewer steps."""
+    if field.is_set or field.tagged:
+        return lambda subjects, column: [
+            "".join([subject + encode(item) for item in _statements_in(value)])
+            for subject, value in zip(subjects, column, strict=True)
+        ]
+    if field.ordered:
+        return lambda subjects, column: [
+            subject + encode(value) for subject, value in zip(subjects, column, strict=True)
+        ]
+    row = field.type.scalar.row
+    lexical = str if row is None else row.lexical
+    is_escaped = row is not None and row.escaped
+    start, end = _around(field, iri, names)
+
+    def encode_all(subjects: Sequence[str], column: Sequence[object]) -> list[str]:
+        texts = list(map(lexical, column))
+        if is_escaped and not _is_plain("".join(texts)):
+            texts = [text if _is_plain(text) else _escaped(text) for text in texts]
+        return [
+            f"{subject}{start}{text}{end}" for subject, text in zip(subjects, texts, strict=True)
+        ]
+
+    return encode_all
 
 
 def _tag_encoder(field: PredicateDescriptor, iri: str, names: Names) -> Encode:
@@ -222,6 +280,41 @@ class Terms:
             else:
                 lines.append(subject + encode(value))
         return lines
+
+    def new_statements(self, nodes: Mapping[str, NodeState]) -> tuple[str, int]:
+        """All statements of many nodes, by handle, and how many they are.
+
+        The text is that of ``statements``, made for one field of all nodes at a time.
+        """
+        texts, total = list[str](), 0
+        for type_name, group in groupby(nodes.items(), lambda node: node[1].type):
+            some = list(group)
+            terms = self._types[type_name]
+            shapes = {tuple(state.values) for _, state in some}
+            if len(some) >= _COLUMN and all(map(terms.in_order, shapes)):
+                text = self._columns(terms, some)
+                texts.append(text)
+                total += text.count("\n")  # those in literals are escaped
+            else:
+                lines = [line for _, state in some for line in self.statements(state)]
+                texts += lines
+                total += len(lines)
+        return "".join(texts), total
+
+    def _columns(self, terms: _TypeTerms, nodes: Sequence[tuple[str, NodeState]]) -> str:
+        """The statements of nodes of one type, whose values are in the order of its fields."""
+        subjects = [f"<{self.names.nodes}{handle}>" for handle, _ in nodes]
+        columns = [[subject + line for subject in subjects] for line in terms.class_lines]
+        for name, encode_all in terms.columns.items():
+            column = [state.values.get(name) for _, state in nodes]
+            if None in column:
+                given = [at for at, value in enumerate(column) if value is not None]
+                written = encode_all([subjects[at] for at in given], [column[at] for at in given])
+                texts = dict(zip(given, written, strict=True))
+                columns.append([texts.get(at, "") for at in range(len(nodes))])
+            else:
+                columns.append(encode_all(subjects, column))
+        return "".join(chain.from_iterable(zip(*columns, strict=True)))
 
     def values(self, state: NodeState) -> Iterator[tuple[str, object, str]]:
         """Each value of a node, member of a set and text of a language, with its statement."""

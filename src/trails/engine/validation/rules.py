@@ -8,12 +8,13 @@ final state counts, and only failed checks use memory.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
 from trails.engine.validation.blob_names import BlobNames, blob_fields
 from trails.engine.validation.validate import VisibleNodes, size_error, size_of, suggest_nodes
 from trails.errors import FieldError
+from trails.model.fairness import with_pauses
 from trails.model.nodes import NodeState
 from trails.model.texts import count, with_article
 from trails.model.types import PredicateDescriptor, Schema
@@ -133,6 +134,39 @@ class Rules:
                 self._blobs.watch(before, after, field)
         if before is None:
             self._watch_new_ends(after)
+
+    def watch_new(self, nodes: Mapping[str, NodeState]) -> None:
+        """Check new nodes, by handle, as ``watch`` does, with fewer queries."""
+        types = {node.type for node in nodes.values()}
+        if any(self._book.references[each] for each in types):
+            self._look_up(nodes.values())
+        plain = {
+            each
+            for each in types
+            if not self._book.references[each]
+            and not self._book.ends[each]
+            and (self._blobs is None or not self._book.blobs[each])
+            and not self._nodes.unique_slots(each)
+            and self._schema.by_name[each].edge is None
+        }
+        for node in with_pauses(nodes.values()):
+            if node.type not in plain:
+                self.watch(None, node)
+
+    def _look_up(self, nodes: Iterable[NodeState]) -> None:
+        """Find out which targets of references exist, many at a time."""
+        wanted: set[str] = set()
+        for node in nodes:
+            for field in self._book.references[node.type]:
+                value = node.values.get(field.name)
+                if isinstance(value, tuple):
+                    wanted.update(value)
+                elif value is not None:
+                    wanted.add(str(value))
+        wanted -= self._known
+        if len(self._known) + len(wanted) > _REMEMBERED:
+            self._known.clear()
+        self._known |= self._nodes.existing(self._db, sorted(wanted))
 
     def _watch_unique(self, before: NodeState | None, after: NodeState) -> None:
         for slot in self._nodes.unique_slots(after.type):

@@ -22,7 +22,13 @@ import msgspec
 
 from trails.authoring.nodes import Node
 from trails.errors import FieldError
-from trails.model.constraints import Coerce, compile_field, shorten, showable
+from trails.model.constraints import (
+    Coerce,
+    compile_column,
+    compile_field,
+    shorten,
+    showable,
+)
 from trails.model.iris import Names, id_problem, normal_id
 from trails.model.kinds import DanglingError, KindError
 from trails.model.names import suggest
@@ -42,6 +48,8 @@ _LOOKED_AT: Final = 50
 _LONGEST: Final = 200
 """Characters of the longest id that is compared with others."""
 _SHOWN: Final = 3
+_plain_handle = re.compile(r"([^/:%]+)/[A-Za-z0-9._~-]+").fullmatch
+"""A handle whose id needs no encoding; IRIs have a colon."""
 _digits = re.compile(r"-?[0-9]{1,19}").fullmatch
 
 
@@ -59,6 +67,8 @@ class References:
 
     def exact(self, value: object) -> str | None:
         """The handle that an IRI or ``Type/id`` means; None for everything else."""
+        if type(value) is str and (found := _plain_handle(value)) and found[1] in self._families:
+            return value
         parsed = self._parse(value)
         return None if parsed is None else make_handle(*parsed)
 
@@ -229,6 +239,10 @@ class Validator:
             ]
             for each in schema.types
         }
+        self._columns = {
+            each.name: {field.name: compile_column(field, self.special) for field in each.fields}
+            for each in schema.types
+        }
         self._abstract = {
             each.name: _describe_abstract(schema, each.name)
             for each in schema.types
@@ -259,6 +273,31 @@ class Validator:
                 reported = {error.message for error in errors}
                 errors.extend(error for error in more if error.message not in reported)
         return values
+
+    def check_all(
+        self, type_name: str, raw: Sequence[Mapping[str, object]]
+    ) -> list[dict[str, object]] | None:
+        """The coerced values of many nodes of a type, one field of all nodes at a time.
+
+        None if one of them may be wrong or has to be looked up: ``check`` then says which, and
+        what is wrong.
+        """
+        if type_name in self._abstract or self._extra[type_name]:
+            return None
+        columns = self._columns[type_name]
+        if not set().union(*raw) <= columns.keys():
+            return None
+        found: list[Sequence[object]] = []
+        for name, check in columns.items():
+            values = check([each.get(name) for each in raw])
+            if values is None:
+                return None
+            found.append(values)
+        names = list(columns)
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in zip(*found, strict=True)
+        ]
 
     def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
         known = [name for name, _ in self._checks[type_name]]

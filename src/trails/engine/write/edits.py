@@ -20,11 +20,11 @@ from trails.engine.validation.rules import RuleError, of_node
 from trails.engine.visibility.access import refuse_text
 from trails.engine.write.lists import touches_lists, whole_lists
 from trails.engine.write.pending import CHUNK, PendingNodes
-from trails.engine.write.puts import Put, check_put, misnamed, settle_put
+from trails.engine.write.puts import Put, check_put, check_puts, misnamed, settle_put
 from trails.engine.write.write import Write
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.constraints import showable
-from trails.model.fairness import with_pauses
+from trails.model.fairness import give_way, with_pauses
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql.tokens import text_of, tokenize, update_form
@@ -143,10 +143,17 @@ def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], 
     nodes.rules.weigh(nodes.index.put_all(nodes.seq, puts))
     nodes.changes.add_puts(puts)
     changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
-    if not errors:
+    new = {put.handle: put.after for put in puts if put.before is None and put.after is not None}
+    if not errors and len(new) == len(puts):
+        nodes.delta.stream_new(new)
+    elif not errors:
         nodes.delta.stream(changes)
-    for old, new in with_pauses(changes):
-        nodes.rules.watch(old, new)
+    give_way()
+    if len(new) == len(puts):
+        nodes.rules.watch_new(new)
+    else:
+        for before, after in with_pauses(changes):
+            nodes.rules.watch(before, after)
 
 
 def _settled(
@@ -157,10 +164,15 @@ def _settled(
     if guard is not None:
         for name in dict.fromkeys(change.type for change in chunk):
             nodes.check_type(name)
-    wanted = [
-        check_put(types.schema, types.validator, change, None, nodes.exist)
-        for change in with_pauses(chunk)
-    ]
+    checked = check_puts(types.schema, types.validator, chunk)
+    wanted = (
+        list(checked)
+        if checked is not None
+        else [
+            check_put(types.schema, types.validator, change, None, nodes.exist)
+            for change in with_pauses(chunk)
+        ]
+    )
     handles = [each.handle for each in wanted if each.handle is not None]
     there = nodes.index.find_all(nodes.db, handles)
     seen: set[str] = set()

@@ -70,19 +70,26 @@ class WriteDelta:
         return self._write_lines(removed, added)
 
     def _write_lines(self, removed: list[str], added: list[str]) -> tuple[bytes, bytes, int]:
+        return self._write("".join(removed), "".join(added), (len(removed), len(added)))
+
+    def _write(self, removed: str, added: str, counts: tuple[int, int]) -> tuple[bytes, bytes, int]:
         payload = self._writer()
-        gone, come = "".join(removed).encode(), "".join(added).encode()
-        for part, text, count in (
-            (payload.removed, gone, len(removed)),
-            (payload.added, come, len(added)),
+        gone, come = removed.encode(), added.encode()
+        for part, text, count in zip(
+            (payload.removed, payload.added), (gone, come), counts, strict=True
         ):
             if count:
                 part.write(text, count)
-        return gone, come, len(removed) + len(added)
+        return gone, come, sum(counts)
 
     def stream(self, changes: Iterable[tuple[NodeState | None, NodeState | None]]) -> None:
         """Add the difference between states, of which many more may follow."""
         self._stage(*self.write(changes))
+
+    def stream_new(self, nodes: Mapping[str, NodeState]) -> None:
+        """Add all statements of new nodes, by handle, of which many more may follow."""
+        added, count = self._checkout.terms.new_statements(nodes)
+        self._stage(*self._write("", added, (0, count)))
 
     def stream_lines(self, removed: list[str], added: list[str]) -> None:
         """Add statements that are worked out, of which many more may follow."""

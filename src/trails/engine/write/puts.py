@@ -6,7 +6,7 @@ part turns instances of node types into puts, and writes the stored state back i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -41,7 +41,8 @@ class Put(msgspec.Struct, frozen=True):
 class Wanted(msgspec.Struct):
     """A checked put: the node's values, their violations, and its identity."""
 
-    label: str
+    label: str | None
+    """The prefix of its errors; None if it is made when there is one."""
     values: dict[str, object]
     errors: list[FieldError]
     id: str | None = None
@@ -73,6 +74,31 @@ def check_put(
     return Wanted(label, values, errors, identifier, make_handle(change.type, identifier))
 
 
+def check_puts(
+    schema: Schema, validator: Validator, changes: Sequence[Put]
+) -> Iterable[Wanted] | None:
+    """The same as ``check_put`` for many puts at once; None if one of them may be refused."""
+    types: dict[str, list[int]] = {}
+    for at, change in enumerate(changes):
+        if change.handle is not None or change.type not in schema.by_name:
+            return None
+        types.setdefault(change.type, []).append(at)
+    found: dict[int, Wanted] = {}
+    errors: list[FieldError] = []
+    for type_name, places in types.items():
+        descriptor = schema.by_name[type_name]
+        checked = validator.check_all(type_name, [changes[at].values for at in places])
+        if checked is None:
+            return None
+        for at, values in zip(places, checked, strict=True):
+            identifier = _identify(descriptor, changes[at], values, "", errors)
+            if identifier is None:
+                return None
+            handle = make_handle(type_name, identifier)
+            found[at] = Wanted(None, values, [], identifier, handle)
+    return found.values() if len(types) == 1 else map(found.__getitem__, range(len(changes)))
+
+
 def settle_put(
     schema: Schema, change: Put, wanted: Wanted, before: Stored | None
 ) -> NodeState | None:
@@ -88,12 +114,13 @@ def settle_put(
             )
         return NodeState(change.type, identifier, values)
     descriptor = schema.by_name[change.type]
+    label = _batch_prefix(descriptor, change) if wanted.label is None else wanted.label
     if change.mode == "create":
-        wanted.errors.append(_exists(descriptor, change, handle, wanted))
+        wanted.errors.append(_exists(descriptor, change, handle, wanted, label))
         return None
     if change.loaded is not None:
         values = _merge(before.state.values, change.loaded, values, descriptor)
-    fixed = _changed_identity(descriptor, before.state.values, values, wanted.label)
+    fixed = _changed_identity(descriptor, before.state.values, values, label)
     if fixed:
         wanted.errors.extend(fixed)
         return None
@@ -150,7 +177,9 @@ def _batch_prefix(descriptor: TypeDescriptor, change: Put) -> str:
     return f"{descriptor.name}/{name if name is not None else '?'}."
 
 
-def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted) -> FieldError:
+def _exists(
+    descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted, label: str
+) -> FieldError:
     if descriptor.edge is not None and descriptor.key is not None:
         field = descriptor.key.name
         value = wanted.values.get(field)
@@ -164,7 +193,7 @@ def _exists(descriptor: TypeDescriptor, change: Put, handle: str, wanted: Wanted
     advice = "update or upsert it"
     if change.label is not None:
         advice = "load it with mode 'merge' to change it"
-    path = wanted.label + field
+    path = label + field
     return FieldError(path, "unique", f"{path}: {what}; {advice}", wanted.id, True)
 
 

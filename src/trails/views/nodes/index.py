@@ -47,6 +47,7 @@ from trails.views.nodes.rows import (
     MISSING,
     PRESENT,
     Extract,
+    KeyColumn,
     Slot,
     after_prefix,
     all_slots,
@@ -64,7 +65,7 @@ _EMPTY: Final = Schema()
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
-Plan = list[tuple[Extract, tuple[int, ...]]]
+Plan = list[tuple[Extract, KeyColumn | None, tuple[int, ...]]]
 T = TypeVar("T")
 _UNREADABLE: Final = (
     LookupError,
@@ -432,9 +433,9 @@ class NodeIndex:
         self, layer: Layer, seq: int, changes: Sequence[Replacement]
     ) -> list[Replacement]:
         db, kept_from = self.file.db, layer.newest_fork
-        patient = len(changes) >= _PATIENT and all(change.before is None for change in changes)
-        if not patient:
-            self.file.put_waiting()
+        if len(changes) >= _PATIENT and all(change.before is None for change in changes):
+            return self._put_new(seq, changes)
+        self.file.put_waiting()
         gone_keys: list[KeyRow] = []
         new_keys: list[KeyRow] = []
         inserts: list[tuple[int, str, int, bytes]] = []
@@ -474,12 +475,50 @@ class NodeIndex:
         self.file.insert("INSERT INTO nodes", inserts, 4)
         if gone_keys:
             db.executemany("DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone_keys)
-        if patient:
-            watched = self._watched
-            self.file.wait([key for key in new_keys if key[0] not in watched])
-            new_keys = [key for key in new_keys if key[0] in watched]
         new_keys.sort()  # neighbours in the table are written together
         self.file.insert("INSERT OR IGNORE INTO keys", new_keys, 3)
+        return large
+
+    def _put_new(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
+        """Put many new nodes, one field of all nodes of a type at a time.
+
+        Keys that no rule looks at are put in order at the end of the write.
+        """
+        types: dict[str, list[tuple[Replacement, NodeState]]] = {}
+        for change in changes:
+            if change.after is not None:
+                types.setdefault(change.after.type, []).append((change, change.after))
+        keys: list[KeyRow] = []
+        watched: list[KeyRow] = []
+        large: list[Replacement] = []
+        for type_name, nodes in types.items():
+            number = self.file.new_node
+            nids = [each.nid or number(each.handle, type_name) for each, _ in nodes]
+            rows = []
+            for nid, (change, state) in with_pauses(zip(nids, nodes, strict=True)):
+                doc, size = self._document(change.handle, state)
+                rows.append((nid, change.handle, seq, doc))
+                if size > LARGE_NODE:
+                    large.append(change)
+            self.file.insert("INSERT INTO nodes", rows, 4)
+            self._count(type_name, len(nodes))
+            values = [state.values for _, state in nodes]
+            for extract, column, sids in with_pauses(self._plan(type_name)):
+                each_key = (
+                    list(zip(column(values), nids, strict=True))
+                    if column is not None
+                    else [
+                        (key, nid)
+                        for nid, held in zip(nids, values, strict=True)
+                        for key in extract(held)
+                    ]
+                )
+                for sid in sids:
+                    put = watched if sid in self._watched else keys
+                    put += [(sid, key, nid) for key, nid in each_key]
+        self.file.wait(keys)
+        watched.sort()
+        self.file.insert("INSERT OR IGNORE INTO keys", watched, 3)
         return large
 
     def _keys_under(self, schema: Schema, stored: Stored) -> Iterator[KeyRow]:
@@ -712,28 +751,30 @@ class NodeIndex:
 
     def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
         values = state.values
-        if self._epoch != self.file.epoch:
-            self._plans.clear()  # a rollback took back the numbers of new slots
-            self._watched.clear()
-            self._epoch = self.file.epoch
         return [
             (sid, key, nid)
-            for extract, sids in self._plans.get(state.type) or self._plan(state.type)
+            for extract, _, sids in self._plan(state.type)
             for key in extract(values)
             for sid in sids
         ]
 
     def _plan(self, type_name: str) -> Plan:
         """How a type's keys are made: each key once, for all the slots that hold it."""
-        sids: dict[Extract, list[int]] = {}
-        for slot in self._all_slots[type_name]:
-            sids.setdefault(slot.extract, []).append(self.file.numbered_slot(slot.name))
-        self._watched.update(
-            self.file.numbered_slot(slot.name)
-            for slot in self._all_slots[type_name]
-            if slot.watched
-        )
-        plan = self._plans[type_name] = [(extract, tuple(each)) for extract, each in sids.items()]
+        if self._epoch != self.file.epoch:
+            self._plans.clear()  # a rollback took back the numbers of new slots
+            self._watched.clear()
+            self._epoch = self.file.epoch
+        plan = self._plans.get(type_name)
+        if plan is None:
+            held: dict[Extract, tuple[KeyColumn | None, list[int]]] = {}
+            for slot in self._all_slots[type_name]:
+                sid = self.file.numbered_slot(slot.name)
+                held.setdefault(slot.extract, (slot.column, []))[1].append(sid)
+                if slot.watched:
+                    self._watched.add(sid)
+            plan = self._plans[type_name] = [
+                (extract, column, tuple(sids)) for extract, (column, sids) in held.items()
+            ]
         return plan
 
     def unique_slots(self, type_name: str) -> tuple[Slot, ...]:

@@ -11,7 +11,8 @@ index. A missing value has a key too, after all others.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, TypedDict
@@ -148,7 +149,9 @@ class Docs:
                 restore = None if row is None else row.restore
                 if row is not None and row.plain is not None:
                     plain.append((field.name, row.plain, field.many))
-                    if row.trusted is None:
+                    if row.native is date:
+                        pass  # msgspec writes the same
+                    elif row.trusted is None:
                         held.append(plain[-1])
                     else:
                         held.append((field.name, row.lexical, field.many))
@@ -255,6 +258,8 @@ LONG: Final = 64
 
 Values = Mapping[str, object]
 Extract = Callable[[Values], tuple[bytes, ...]]
+KeyColumn = Callable[[Sequence[Values]], list[bytes]]
+"""The values of many nodes → the one key of each."""
 
 
 class Slot(msgspec.Struct, frozen=True):
@@ -268,6 +273,8 @@ class Slot(msgspec.Struct, frozen=True):
     """Whether its keys are references."""
     fields: tuple[str, ...] = ()
     """The fields that its keys are made of."""
+    column: KeyColumn | None = None
+    """The same keys as ``extract``, of many nodes; None where a node may have several."""
 
     @property
     def watched(self) -> bool:
@@ -277,17 +284,20 @@ class Slot(msgspec.Struct, frozen=True):
 
 def encoder(field: PredicateDescriptor) -> Callable[[object], bytes] | None:
     """Value → key; None for kinds that have no order."""
-    row = field.type.scalar.row
-    sort_key = _handle_bytes if row is None or row.tagged else row.sort_key
-    if sort_key is None:
+    to_bytes = _sort_key(field)
+    if to_bytes is None:
         return None
-    to_bytes = sort_key
 
     def encode(value: object) -> bytes:
         key = PRESENT + to_bytes(value)
         return key if len(key) <= LONG else _cut(key)
 
     return encode
+
+
+def _sort_key(field: PredicateDescriptor) -> Callable[..., bytes] | None:
+    row = field.type.scalar.row
+    return _handle_bytes if row is None or row.tagged else row.sort_key
 
 
 def handle_key(handle: str) -> bytes:
@@ -330,7 +340,7 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
     slots: list[Slot] = []
     lineage = schema.lineage(type_name)
     for field in descriptor.fields:
-        extract = _extract_one(field)
+        extract, column = _extract_one(field), _key_column(field)
         if extract is None:
             continue
         holders = [name for name in lineage if field.name in schema.by_name[name].by_name]
@@ -341,7 +351,7 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
             distinct = (field.unique or shared_key) and name == holders[-1]
             unique = (field.name,) if distinct else ()
             refers, own = field.target is not None, (field.name,)
-            slots.append(Slot(slot_name(name, own), extract, unique, refers, own))
+            slots.append(Slot(slot_name(name, own), extract, unique, refers, own, column))
     for groups, distinct in ((descriptor.unique, True), (descriptor.index, False)):
         for group in groups:
             holders = [
@@ -355,6 +365,25 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
                 label = slot_name(name, group) + ("!" if distinct else "")
                 slots.append(Slot(label, extract, group if distinct else (), fields=group))
     return tuple(slots)
+
+
+def _key_column(field: PredicateDescriptor) -> KeyColumn | None:
+    to_bytes, name = _sort_key(field), field.name
+    if to_bytes is None or field.many or field.tagged:
+        return None
+    encode = to_bytes
+
+    def column(nodes: Sequence[Values]) -> list[bytes]:
+        found = [values.get(name) for values in nodes]
+        if None in found:
+            keys = [MISSING if value is None else PRESENT + encode(value) for value in found]
+        else:
+            keys = [PRESENT + key for key in map(encode, found)]
+        if max(map(len, keys), default=0) > LONG:
+            keys = [key if len(key) <= LONG else _cut(key) for key in keys]
+        return keys
+
+    return column
 
 
 def _extract_one(field: PredicateDescriptor) -> Extract | None:
