@@ -57,7 +57,8 @@ class State(msgspec.Struct, eq=False):
     ) -> None:
         """Record the stored values; they are dropped if the write of ``outcome`` fails."""
         if outcome is not None and self._outcome is not outcome:
-            self._earlier = (self.stored, self.loaded)
+            self._settle()
+            self._earlier = (self._stored, self._loaded)
         self._outcome, self._stored, self._loaded = outcome, stored, values
 
     def _settle(self) -> None:

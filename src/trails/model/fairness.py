@@ -520,24 +520,33 @@ class LargeBodies:
 
 
 _collecting: Final = Lock()
-_running: Final[list[None]] = []
+_running: Final[list[bool]] = []
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Keep the garbage collector off in a block that makes many values without cycles.
+
+    Collections while thousands of them are made would take most of the time, look at every other
+    object of the process, find nothing, and block every thread.
+    """
+    with _collecting:
+        _running.append(gc.isenabled() if not _running else _running[0])
+        gc.disable()
+    try:
+        yield
+    finally:
+        with _collecting:
+            was_enabled = _running.pop()
+            if was_enabled and not _running:
+                gc.enable()
 
 
 def _uncollected(work: Callable[..., T], *arguments: object) -> T:
-    """Run ``work`` as long work, with the garbage collector off.
-
-    JSON values have no cycles. Collections while hundreds of thousands of them are made would
-    take most of the time and block every thread.
-    """
-    with _collecting:
-        _running.append(None)
-        gc.disable()
+    """Run ``work`` as long work, with the garbage collector off: JSON values have no cycles."""
     progress = WorkInProgress(is_long=True)
     try:
-        return work(*arguments)
+        with without_collections():
+            return work(*arguments)
     finally:
         progress.end()
-        with _collecting:
-            _running.pop()
-            if not _running:
-                gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import gc
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -31,7 +32,10 @@ from trails import (
 )
 from trails.engine.validation.rules import Rules
 from trails.engine.write import edits
-from trails.errors import FieldError, ValidationError
+from trails.engine.write.puts import Put
+from trails.engine.write.write import Write
+from trails.errors import FieldError, NotFoundError, ValidationError
+from trails.model.fairness import without_collections
 from trails.model.nodes import NodeState
 from trails.views import terms as terms_module
 from trails.views.nodes import index as index_module
@@ -357,6 +361,29 @@ def test_a_large_write_leaves_what_the_general_way_leaves(
     found = outcome(make)
     in_general(monkeypatch)
     assert found == outcome(make)
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_no_garbage_is_collected_while_a_chunk_is_put(was_enabled: bool) -> None:
+    """The collector is off in between only, after an error too, and as it was before."""
+    seen = list[bool]()
+    write = Write(app().graph(), app().graph().main, actor="x")
+    write.begin()
+    (gc.enable if was_enabled else gc.disable)()
+    try:
+        puts = [Put("Base", {"code": f"g{at}"}) for at in range(10)]
+        edits.put_all(write.nodes, puts, lambda *_: seen.append(gc.isenabled()))
+        assert seen == [False] * 10
+        assert gc.isenabled() == was_enabled
+        with pytest.raises(NotFoundError):
+            edits.put_all(write.nodes, [Put("None", {})], lambda *_: None)
+        assert gc.isenabled() == was_enabled
+        with without_collections(), without_collections():
+            pass
+        assert gc.isenabled() == was_enabled
+    finally:
+        gc.enable()
+        write.abandon()
 
 
 def test_references_of_a_chunk_are_looked_up_together() -> None:

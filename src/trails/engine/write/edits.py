@@ -24,7 +24,7 @@ from trails.engine.write.puts import Put, check_put, check_puts, misnamed, settl
 from trails.engine.write.write import Write
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.constraints import showable
-from trails.model.fairness import give_way, with_pauses
+from trails.model.fairness import give_way, with_pauses, without_collections
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql.tokens import text_of, tokenize, update_form
@@ -127,7 +127,8 @@ def put_all(
     while chunk := list(islice(stream, CHUNK)):
         nodes.go_on()
         count += len(chunk)
-        _put_chunk(nodes, chunk, errors, done)
+        with without_collections():
+            _put_chunk(nodes, chunk, errors, done)
         if len(errors) >= MAX_ERRORS:
             break
     if not errors or found is not None:
