@@ -123,8 +123,11 @@ class Rules:
             if before is not None:
                 self._watch_deleted(before)
             return
-        old = {} if before is None else before.values
         self._watch_unique(before, after)
+        self._watch_others(before, after)
+
+    def _watch_others(self, before: NodeState | None, after: NodeState) -> None:
+        old = {} if before is None else before.values
         for field in self._book.references[after.type]:
             value = after.values.get(field.name)
             if value is not None and value != old.get(field.name):
@@ -140,18 +143,37 @@ class Rules:
         types = {node.type for node in nodes.values()}
         if any(self._book.references[each] for each in types):
             self._look_up(nodes.values())
+        repeated = self._repeated_keys(nodes.values())
         plain = {
             each
             for each in types
             if not self._book.references[each]
             and not self._book.ends[each]
             and (self._blobs is None or not self._book.blobs[each])
-            and not self._nodes.unique_slots(each)
             and self._schema.by_name[each].edge is None
         }
-        for node in with_pauses(nodes.values()):
+        for handle, node in with_pauses(nodes.items()):
+            for slot in self._nodes.unique_slots(node.type) if repeated else ():
+                for key in slot.extract(node.values):
+                    if (slot.name, key) in repeated:
+                        self._duplicates[slot.name, key] = slot.unique, handle
             if node.type not in plain:
-                self.watch(None, node)
+                self._watch_others(None, node)
+
+    def _repeated_keys(self, nodes: Iterable[NodeState]) -> set[tuple[str, bytes]]:
+        """Which keys of these nodes several nodes have, with their slots that allow only one."""
+        wanted: dict[str, set[bytes]] = {}
+        for node in nodes:
+            for slot in self._nodes.unique_slots(node.type):
+                wanted.setdefault(slot.name, set()).update(slot.extract(node.values))
+        return {
+            (slot, key)
+            for slot, keys in wanted.items()
+            for key, count in self._nodes.count_keys(
+                self._db, slot, sorted(keys - {MISSING})
+            ).items()
+            if count > 1
+        }
 
     def _look_up(self, nodes: Iterable[NodeState]) -> None:
         """Find out which targets of references exist, many at a time."""
