@@ -171,3 +171,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """End a nightly run in time."""
     if campaigns.is_campaign(item.config):
         campaigns.skip_if_late()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """A real PostgreSQL server, for those who ask for it."""
+    from tests.log.postgres import Server
+
+    made = Server(tmp_path_factory.mktemp("postgres"))
+    yield made
+    made.close()

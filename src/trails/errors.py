@@ -36,7 +36,9 @@
         ├── ReadOnlyError       the graph is open for reading only
         │   ├── BehindError     the log has lost commits; 'trails recover' puts them back
         │   └── UnwritableError the disk refuses to be written; the graph is read meanwhile
-        ├── LockedError         another process owns this folder
+        ├── LockedError         another process owns this folder, or another server the log
+        ├── LogUnavailableError the server of the log does not answer; nothing was written
+        ├── OutcomeUnknownError the answer to a commit was lost; look whether it was written
         └── CorruptionError     the log's digests do not add up
 
 ``FieldError`` is a value, not an exception: one violation of one field.
@@ -319,9 +321,21 @@ class UnwritableError(ReadOnlyError):
 
 
 class LockedError(StorageError):
-    """Another process has this folder open."""
+    """Another process has this folder open, or another server the log of a graph."""
 
     code = "locked"
+
+
+class LogUnavailableError(StorageError):
+    """The database server of the log does not answer; nothing was written, try again."""
+
+    code = "log_unavailable"
+
+
+class OutcomeUnknownError(StorageError):
+    """The answer to a commit was lost, and could not be looked up; ``data`` names the commit."""
+
+    code = "outcome_unknown"
 
 
 class CorruptionError(StorageError):

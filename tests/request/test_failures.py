@@ -53,16 +53,26 @@ def test_any_other_error_is_internal(calls, logged, tool, secret, code):
 
 
 def test_every_error_of_the_tree_has_a_kind():
-    """What a caller can act on is never internal; what the disk did is, unless it is only full."""
+    """What a caller can act on is never internal; what the disk did is, unless it is only full.
+
+    So is a log that is away: the caller tries again, or looks for its commit.
+    """
     for name, kind in vars(errors).items():
         if not isinstance(kind, type) or not issubclass(kind, TrailsError):
             continue
         error = kind([]) if kind is ValidationError else kind("told")
         failure = failure_of(error, "tool")
-        plain = (errors.ReadOnlyError, errors.StorageFullError)
+        away = (errors.LogUnavailableError, errors.OutcomeUnknownError)
+        plain = (errors.ReadOnlyError, errors.StorageFullError, *away)
         storage = issubclass(kind, errors.StorageError) and not issubclass(kind, plain)
         assert (failure.kind == "internal") is storage, name
         assert failure.code == kind.code
+
+
+def test_where_the_server_of_a_log_is_stays_with_its_operators():
+    """What it said may name hosts and roles."""
+    failure = failure_of(errors.LogUnavailableError("can't reach db.internal"), "tool")
+    assert "db.internal" not in failure.message
 
 
 def test_data_of_an_error_is_ready_for_json():

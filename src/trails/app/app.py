@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -560,6 +561,7 @@ class App:
             folder,
             name=graph,
             base_iri=self.settings.base_iri(graph),
+            log_url="" if folder is None else self.settings.log_url(graph, os.environ),
             allow_bypass=self.settings.validation.allow_bypass,
             retention=self.settings.log.retention(),
             keep_keys_days=self.settings.graphs[graph].idempotency_days,

@@ -266,6 +266,8 @@ class LocalOperations(LocalServer, LocalPolicies):
             if graph is not None:
                 names = {(name := choose_graph(names, graph)): names[name]}
             data = folder.resolve() / DATA_FOLDER
+            for name in names:
+                upkeep.check_own_log(app.settings, name, "recovered")
             return [
                 upkeep_recover.recover(
                     upkeep_recover.Recovering(

@@ -29,11 +29,10 @@ from trails.app.plugins import load_plugins
 from trails.app.settings import DATA_FOLDER, Embeddings, GraphSettings, Settings
 from trails.authoring.synthesis import make_classes
 from trails.engine.graph.embeddings import Embed
-from trails.engine.graph.graph import MAIN, now
+from trails.engine.graph.open import read_stored_schema
 from trails.engine.upkeep.backups import GRAPHS
 from trails.errors import DeclarationError, SettingsError, TrailsError
 from trails.imports import later
-from trails.log.sqlite import SqliteLog
 from trails.model.iris import Names
 from trails.model.types import Schema
 from trails.registry.registry import (
@@ -330,8 +329,12 @@ def declared_registry(folder: Path, settings: Settings, graph: str) -> Registry:
     module = find_module(folder, given, graph)
     found = collect(()) if module is None else discover(module)
     if given.schema == "graph":
-        data = folder / DATA_FOLDER / GRAPHS / graph
-        stored = read_stored_schema(data, graph, settings.base_iri(graph), now())
+        stored = read_stored_schema(
+            folder / DATA_FOLDER / GRAPHS / graph,
+            settings.log_url(graph, os.environ),
+            name=graph,
+            base_iri=settings.base_iri(graph),
+        )
         found = join_stored_types(found, stored, graph, given.app)
     plugins = load_plugins(settings.project.plugins)
     registry = RegistryCell(collect(META).capabilities).add(plugins.declarations + found)
@@ -354,15 +357,3 @@ def join_stored_types(found: Declarations, schema: Schema, graph: str, file: str
         )
     types, shapes = make_classes(schema, f"trails_graph_{graph.replace('-', '_')}")
     return found + Declarations(types=types, shapes=shapes)
-
-
-def read_stored_schema(folder: Path, graph: str, base_iri: str, now: str) -> Schema:
-    """The types of ``main`` as the log has them, while another process may own the folder."""
-    if not folder.is_dir():
-        return Schema()
-    log = SqliteLog(folder, graph, base_iri, now, read_only=True)
-    try:
-        head = log.head(MAIN)
-        return (None if head is None else log.schema(head.schema)) or Schema()
-    finally:
-        log.close()

@@ -143,6 +143,7 @@ def _shown(value: object) -> str:
 
 
 SETTINGS_FILE = "trails.toml"
+LOG_URL_VARIABLE: Final = "TRAILS_LOG_URL"
 DATA_FOLDER = ".trails"
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -257,6 +258,18 @@ class Embeddings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long one call of it may take."""
 
 
+class GraphLogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[graphs.<id>.log]``: where the log of a graph is."""
+
+    url: str = ""
+    """``postgresql://…``: the log is on this server, which needs the extra ``trails[postgres]``; if
+    empty, ``TRAILS_LOG_URL`` in the environment, or else the log is a file in the project."""
+
+    def __repr__(self) -> str:
+        """Without the address, which may hold a password."""
+        return f"{type(self).__name__}({'…' if self.url else ''})"
+
+
 class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[graphs.<id>]``: one graph; a project without such a table has the graph ``main``."""
 
@@ -280,6 +293,8 @@ class GraphSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """For how many hours the file of an export job is kept."""
     embeddings: Embeddings | None = None
     """Makes vectors of texts."""
+    log: GraphLogSettings = GraphLogSettings()
+    """Where the log is."""
     mcp: McpSettings = McpSettings()
     """How MCP clients see the graph."""
     budgets: Budgets = Budgets()
@@ -426,6 +441,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         given = self.graphs[graph].base_iri if graph in self.graphs else ""
         return given or f"trails://{self.project.name}/{graph}"
 
+    def log_url(self, graph: str, environment: Mapping[str, str]) -> str:
+        """Return the address of a graph's log; empty if the log is in the graph's folder."""
+        given = self.graphs[graph].log.url if graph in self.graphs else ""
+        if given:
+            return given
+        url = environment.get(LOG_URL_VARIABLE, "")
+        check_log_url(LOG_URL_VARIABLE, url)
+        return url
+
+
+def check_log_url(where: str, url: str) -> None:
+    """Refuse what is not the URL of a PostgreSQL server, without showing it."""
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise SettingsError(
+            f"{where} must begin with postgresql://, as "
+            "postgresql://user@host:5432/database?sslmode=verify-full"
+        )
+
 
 def read_settings(folder: Path) -> Settings:
     """Read and check a project's settings."""
@@ -450,6 +483,7 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
             if each.base_iri:
                 check_base_iri(each.base_iri)
+            check_log_url(f"[graphs.{graph}.log] url", each.log.url)
             check_webhooks(graph, each.webhooks)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None

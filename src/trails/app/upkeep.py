@@ -7,6 +7,7 @@ owner by name. Backups of a project are a folder with a set of backups for each 
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.doctor import examine_project, examine_serving
-from trails.app.settings import DATA_FOLDER, choose_graph
+from trails.app.settings import DATA_FOLDER, Settings, choose_graph
 from trails.app.webhooks.states import describe_webhook, read_state, resume_webhook
 from trails.engine.graph.graph import Graph, now
 from trails.engine.upkeep.backups import (
@@ -133,6 +134,17 @@ def restore_project(
     return done
 
 
+def check_own_log(settings: Settings, graph: str, done: str) -> None:
+    """Refuse what only makes sense for a log in the graph's folder."""
+    if settings.log_url(graph, os.environ):
+        raise StorageError(
+            f"the log of graph {graph!r} is on a PostgreSQL server and can't be {done} here: use "
+            "the tools of PostgreSQL for that. If the database has lost commits that views in this "
+            "folder name, and they can't be brought back, remove the views (all of "
+            f".trails/graphs/{graph} but blobs) to go on without them"
+        )
+
+
 def put_back(
     app: App, source: Path, report: Progress, wanted: RestoreRequest
 ) -> dict[str, Path | None]:
@@ -149,6 +161,8 @@ def put_back(
             "with --graph"
         )
     data = app.folder / DATA_FOLDER
+    for name in sets:
+        check_own_log(app.settings, name, "restored from a backup")
     _check_places(app, data, sets, force=wanted.force)
     for parts in sets.values():
         check_digests(parts, report)

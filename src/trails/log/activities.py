@@ -18,7 +18,7 @@ from trails.model.history import Activity, ActivityQuery
 
 MOST_ROWS: Final = 500
 """Rows that are read at once."""
-_SLACK: Final = timedelta(hours=1)
+SLACK: Final = timedelta(hours=1)
 """Activities are in the order of their ends, but for refusals that are summed up, and for a clock
 that is put back: so much of it is made up for."""
 Row = tuple[int, bytes]
@@ -62,9 +62,9 @@ def find_rows(
         f"ORDER BY seq DESC LIMIT {size}"
     )
     given = [*(value for _, value in values), *map(_text, wanted.outcomes)]
-    low = 0 if wanted.since is None else _place(db, _moved(wanted.since, -_SLACK))
+    low = 0 if wanted.since is None else _place(db, moved(wanted.since, -SLACK))
     if wanted.until is not None:
-        before = min(before, _place(db, _moved(wanted.until, _SLACK)))
+        before = min(before, _place(db, moved(wanted.until, SLACK)))
     while rows := db.execute(query, (before, low, *given)).fetchall():
         yield rows
         before = rows[-1][0]
@@ -142,6 +142,7 @@ class _Ended(msgspec.Struct):
     ended: str
 
 
-def _moved(time: str, by: timedelta) -> str:
+def moved(time: str, by: timedelta) -> str:
+    """A time as the log writes it, so much later."""
     moved = datetime.fromisoformat(time) + by
     return moved.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -183,6 +183,10 @@ class OverlayLog:
         del places
         return iter(())
 
+    def missing_archives(self) -> list[str]:
+        """None is missing that is not there."""
+        return []
+
     def check_archives(self) -> list[str]:
         """Nothing is wrong with what is not there."""
         return []

@@ -163,22 +163,24 @@ def open_part(part: DeltaPart, folder: Path | None) -> IO[bytes]:
     """
     if part.segment is not None and folder is not None:
         with _damage(part.segment):
-            return io.BufferedReader(_CheckedSegment(folder / part.segment, part.sha), 1 << 16)
+            file = zstd.open(folder / part.segment, "rb")
+            return io.BufferedReader(CheckedText(file, part.segment, part.sha), 1 << 16)
     with _damage("a commit's statements"):
         text = zstd.decompress(part.blob) if part.blob else b""
     _check(part.sha, sha256(text).hexdigest(), "a commit's statements")
     return io.BytesIO(text)
 
 
-class _CheckedSegment(io.RawIOBase):
-    """A segment's text; reaching its end compares its digest."""
+class CheckedText(io.RawIOBase):
+    """The text of a large part; reaching its end compares its digest."""
 
-    def __init__(self, path: Path, sha: str) -> None:
+    def __init__(self, text: zstd.ZstdFile, name: str, sha: str) -> None:
+        """``name`` is what an error calls it; ``text`` is closed with it."""
         super().__init__()
-        self._name = path.name
+        self._name = name
         self._sha = sha
         self._hash = sha256()
-        self._file = zstd.open(path, "rb")
+        self._file = text
 
     def readable(self) -> bool:
         """As every stream must say."""

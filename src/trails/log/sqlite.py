@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
@@ -35,6 +35,7 @@ from trails.log.archives import (
 )
 from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.protocol import Header, LogEntry, head_moved
+from trails.log.records import ACTIVITY, COMMIT, CUT_OFF, KEYED, MOVE, SCHEMA, decode, pack, unpack
 from trails.log.storage import (
     CALLS_TABLE,
     EXTRACT,
@@ -56,7 +57,6 @@ from trails.log.storage import (
     give_back_space,
     make_append_only,
     storage_errors,
-    zstd,
 )
 from trails.log.tail import TAIL_FILE, Tail
 from trails.model.history import (
@@ -81,44 +81,11 @@ else:
 
 _PRUNED: Final = 20
 """Expired keys that are removed each time that one is added."""
-_PLAIN_RECORD: Final = 1 << 10
-"""Bytes above which the record of a key is compressed."""
-
-T = TypeVar("T")
 _AT_ONCE: Final = 512
 """Activities that one statement adds."""
 _DELETED_AT_ONCE: Final = 2_000
 """Archived activities that one transaction deletes: writers wait for it."""
 _USES: Final = "INSERT OR IGNORE INTO activity_nodes VALUES "
-_CUT: Final = "recorded with its commit; the process ended before the rest was"
-"""What the activity says of a call that a crash cut off, or whose record it did."""
-
-_COMMIT = msgspec.json.Decoder(Commit)
-_KEYED = msgspec.json.Decoder(KeyedOutcome)
-_MOVE = msgspec.json.Decoder(Move)
-_ACTIVITY = msgspec.json.Decoder(Activity)
-_SCHEMA = msgspec.json.Decoder(Schema)
-
-
-def _decode(decoder: msgspec.json.Decoder[T], record: bytes) -> T:
-    try:
-        return decoder.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-        raise CorruptionError(
-            f"the log is damaged: a record can't be read ({error}); run 'trails verify' and "
-            "restore the log from a backup"
-        ) from error
-
-
-def _packed(record: bytes) -> bytes:
-    return record if len(record) <= _PLAIN_RECORD else zstd.compress(record)
-
-
-def _unpacked(record: bytes) -> bytes:
-    try:
-        return record if record.startswith(b"{") else zstd.decompress(record)
-    except (zstd.ZstdError, AttributeError, TypeError) as error:
-        raise CorruptionError(f"the log is damaged: a key can't be read ({error})") from error
 
 
 class SqliteLog:
@@ -225,8 +192,8 @@ class SqliteLog:
         with storage_errors("read the log"):
             rows = self._db.execute("SELECT record FROM calls").fetchall()
         if rows:
-            found = (_decode(_ACTIVITY, record) for (record,) in rows)
-            self.insert_activities(msgspec.structs.replace(each, detail=_CUT) for each in found)
+            found = (decode(ACTIVITY, record) for (record,) in rows)
+            self.insert_activities(msgspec.structs.replace(each, detail=CUT_OFF) for each in found)
 
     def _read_heads(self) -> dict[str, Head]:
         with storage_errors("read the log"):
@@ -294,7 +261,7 @@ class SqliteLog:
             if not rows:
                 return
             for (record,) in rows:
-                commit = _decode(_COMMIT, record)
+                commit = decode(COMMIT, record)
                 after = commit.seq
                 yield commit
 
@@ -309,7 +276,7 @@ class SqliteLog:
             if not rows:
                 return
             for (record,) in rows:
-                commit = _decode(_COMMIT, record)
+                commit = decode(COMMIT, record)
                 bound = commit.seq
                 yield commit
 
@@ -329,7 +296,7 @@ class SqliteLog:
         query = f"SELECT record FROM commits WHERE {mark} ORDER BY seq"  # noqa: S608
         with self._lock, storage_errors("read the log"):
             rows = self._db.execute(query).fetchall()
-        return [_decode(_COMMIT, record) for (record,) in rows]
+        return [decode(COMMIT, record) for (record,) in rows]
 
     def starting_with(self, prefix: str, limit: int = 5) -> list[str]:
         """The ids of the first few commits that begin so."""
@@ -356,7 +323,7 @@ class SqliteLog:
                 return  # a log of an earlier version, or one that has lost the table
             rows = self._db.execute("SELECT record FROM moves ORDER BY seq").fetchall()
         for (record,) in rows:
-            yield _decode(_MOVE, record)
+            yield decode(MOVE, record)
 
     def keyed(self, branch: str, actor: str, key: str, now: str) -> KeyedOutcome | None:
         """What came of the actor's write with this key, unless it has expired."""
@@ -369,7 +336,7 @@ class SqliteLog:
                 (branch, actor, key, now),
             ).fetchone()
         if row is not None:
-            return _decode(_KEYED, _unpacked(row[0]))
+            return decode(KEYED, unpack(row[0]))
         commit = self._one(
             "SELECT record FROM commits WHERE branch = ? AND idempotency_key = ?", branch, key
         )
@@ -380,7 +347,7 @@ class SqliteLog:
     def _one(self, query: str, *values: object) -> Commit | None:
         with self._lock, storage_errors("read the log"):
             row = self._db.execute(query, values).fetchone()
-        return None if row is None else _decode(_COMMIT, row[0])
+        return None if row is None else decode(COMMIT, row[0])
 
     def open_removed(self, commit: Commit) -> IO[bytes]:
         """The statements that a commit removed, as N-Quads."""
@@ -406,7 +373,7 @@ class SqliteLog:
         with self._lock, storage_errors("read the log"):
             row = self._db.execute("SELECT body FROM schemas WHERE digest = ?", (digest,))
             found = row.fetchone()
-        return None if found is None else _decode(_SCHEMA, found[0])
+        return None if found is None else decode(SCHEMA, found[0])
 
     def activities(self, after: int = 0) -> Iterator[tuple[int, Activity]]:
         """Activities in log order, those after a position, archived ones included."""
@@ -420,7 +387,7 @@ class SqliteLog:
             rows = self._activity_rows(after)
             if rows:
                 after = rows[-1][0]
-                yield from ((seq, _decode(_ACTIVITY, record)) for seq, record in rows)
+                yield from ((seq, decode(ACTIVITY, record)) for seq, record in rows)
             elif self._archived <= after:
                 return
 
@@ -441,7 +408,7 @@ class SqliteLog:
                 (self._archived, limit),
             ).fetchall()
             archives = self.archives() if archived else ()
-        found = [_decode(_ACTIVITY, record) for (record,) in rows]
+        found = [decode(ACTIVITY, record) for (record,) in rows]
         for archive in reversed(archives):
             if len(found) >= limit:
                 break
@@ -462,7 +429,7 @@ class SqliteLog:
                     "SELECT record FROM activities WHERE id = ?", (each,)
                 ).fetchone()
                 if row is not None:
-                    found[each] = _decode(_ACTIVITY, row[0])
+                    found[each] = decode(ACTIVITY, row[0])
             archives = self.archives()
         for archive in archives:
             missing = {
@@ -495,7 +462,7 @@ class SqliteLog:
                 page = next(pages, None)
             if page is None:
                 break
-            decoded = (_decode(_ACTIVITY, row) for seq, row in page if seq > self._archived)
+            decoded = (decode(ACTIVITY, row) for seq, row in page if seq > self._archived)
             found += [each for each in decoded if matches(wanted, each)]
         for archive in reversed(self.archives()) if archived else ():
             if len(found) >= limit:
@@ -554,7 +521,7 @@ class SqliteLog:
                 row = self._db.execute(
                     "SELECT record FROM activities WHERE seq >= ? ORDER BY seq LIMIT 1", (middle,)
                 ).fetchone()
-                if _decode(_ACTIVITY, row[0]).ended < ended_before:
+                if decode(ACTIVITY, row[0]).ended < ended_before:
                     until = middle + 1
                 else:
                     bound = middle
@@ -591,7 +558,7 @@ class SqliteLog:
                         "INSERT OR IGNORE INTO activities VALUES (?, ?, ?)",
                         (seq, identifier, record),
                     )
-                    nodes = _decode(_ACTIVITY, record).nodes
+                    nodes = decode(ACTIVITY, record).nodes
                     self._insert_many(_USES, [(node, seq) for node in nodes])
             (last,) = self._db.execute("SELECT coalesce(max(seq), 0) FROM activities").fetchone()
             self._db.execute(
@@ -620,6 +587,11 @@ class SqliteLog:
                     )
             if deleted < _DELETED_AT_ONCE:
                 return
+
+    def missing_archives(self) -> list[str]:
+        """The names of archived files that are not there."""
+        names = [each.name for each in self._archives]
+        return [each for each in names if not (self._archives_folder / each).is_file()]
 
     def check_archives(self) -> list[str]:
         """What is wrong with the files of archived activities."""
@@ -744,7 +716,9 @@ class SqliteLog:
             moved = self._db.execute(query, (*new, expected)).rowcount
         if moved:
             return
-        # What is remembered may be older: an interrupt can fall right after a COMMIT.
+        # What is remembered may be older: an interrupt can fall right after a COMMIT. What this
+        # transaction has written is not to be remembered.
+        self._db.execute("ROLLBACK")
         self._renew_heads()
         head = self._heads.get(commit.branch)
         raise head_moved(commit.branch, expected, GENESIS if head is None else head.commit)
@@ -769,7 +743,7 @@ class SqliteLog:
         )
         self._db.execute(
             "INSERT OR REPLACE INTO idempotency_keys VALUES (?, ?, ?, ?, ?)",
-            (keyed.branch, keyed.actor, keyed.key, keyed.expires, _packed(canonical(keyed))),
+            (keyed.branch, keyed.actor, keyed.key, keyed.expires, pack(canonical(keyed))),
         )
 
     def move(self, move: Move, schema: str, keyed: KeyedOutcome | None = None) -> Move:

@@ -116,6 +116,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
     "locked": ProblemType(
         "Project not served", "No process serves the project right now. Try again in a while."
     ),
+    "log_unavailable": ProblemType(
+        "Log not available",
+        "The database server that has the log of the graph does not answer. Nothing was written; "
+        "try again in a while.",
+    ),
     "media_type": ProblemType(
         "Unsupported media type",
         "The body has a Content-Type or Content-Encoding that this route does not accept.",
@@ -146,6 +151,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "Not ready",
         "The server can't do all of its work: a graph is not served, a view lags, or the disk "
         "can't be written. data.checks names which. Send requests to another server meanwhile.",
+    ),
+    "outcome_unknown": ProblemType(
+        "Outcome unknown",
+        "The connection to the log was lost while a commit was being written. Look whether "
+        "data.commit is there, or repeat the request with the same idempotency key.",
     ),
     "policy": ProblemType("Invalid policies", "The access policies can't be read."),
     "precondition_failed": ProblemType(

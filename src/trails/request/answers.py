@@ -21,6 +21,8 @@ from trails.errors import (
     BudgetError,
     DeniedError,
     FieldError,
+    LogUnavailableError,
+    OutcomeUnknownError,
     ReadOnlyError,
     RevokedError,
     StorageError,
@@ -135,6 +137,8 @@ _KINDS: Final[Mapping[FailureKind, type[TrailsError]]] = {
 _MOST_FIELDS: Final = 200
 _SPELLED: Final = 500
 """Corrected arguments up to this length are repeated in the message."""
+_OUTAGES: Final = (ReadOnlyError, StorageFullError, LogUnavailableError, OutcomeUnknownError)
+_LOG_AWAY: Final = "The database server of the log does not answer. Nothing was written; try again."
 _logger: Final = logging.getLogger("trails")
 
 
@@ -142,11 +146,14 @@ def failure_of(error: BaseException, name: str) -> Failure:
     """The failure that a caller gets for an error."""
     if isinstance(error, ValidationError):
         return invalid(error, repair.Repaired(repair.suggest_each(error.fields)))
-    if isinstance(error, (ReadOnlyError, StorageFullError)):
+    if isinstance(error, _OUTAGES):
         _logger.warning(
             "%s was refused: %s", name, error.message, extra={"event": "call.unwritable"}
         )
-        return Failure("semantic", error.code, error.message, plain_data(error.data))
+        # Where the server of the log is, and what it said, is for those who run this one.
+        away = isinstance(error, LogUnavailableError)
+        message = _LOG_AWAY if away else error.message
+        return Failure("semantic", error.code, message, plain_data(error.data))
     if isinstance(error, TrailsError) and not isinstance(error, StorageError):
         return Failure(_kind_of(error), error.code, error.message, plain_data(error.data))
     return _internal(error, name)

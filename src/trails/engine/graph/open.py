@@ -1,5 +1,8 @@
 """Open a graph: the one place that says which log and which views it has.
 
+The log is a file in the graph's folder or, with an address, on a PostgreSQL server; blobs and views
+are in the folder either way.
+
 Looks first whether the log has lost commits (``find_loss``); such a graph is opened read-only.
 Every trace of a commit is written after the log has it: the tail, the positions of views, the
 folders of snapshots. A trace of a commit that the log does not have shows that the log was
@@ -13,6 +16,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,8 +26,9 @@ from trails.engine.graph.stores import Stores
 from trails.engine.graph.texts.field_index import FOLDER as TEXT_FOLDER
 from trails.engine.graph.texts.indexes import TextIndexes
 from trails.engine.graph.texts.source import TextSource
-from trails.errors import StorageError
+from trails.errors import SettingsError, StorageError
 from trails.imports import later
+from trails.log.protocol import Log
 from trails.log.sqlite import SqliteLog
 from trails.log.storage import LOG_FILE, connect_read_only, log_problem, storage_errors
 from trails.log.tail import Trail, look_at_tail
@@ -213,11 +218,76 @@ The node indexes come first: a write is checked in them, and texts are read from
 """
 
 
-def open_graph(
+def make_log(
+    folder: Path | None,
+    url: str,
+    *,
+    name: str,
+    base_iri: str,
+    read_only: bool = False,
+    owned: bool = True,
+) -> Log:
+    """The log of a graph; an empty ``url`` means the one in its folder.
+
+    Without ``owned``, another process may write to it meanwhile.
+    """
+    if not url:
+        return SqliteLog(folder, name, base_iri, now(), read_only=read_only)
+    if folder is not None and (folder / LOG_FILE).exists():
+        raise StorageError(
+            f"graph {name!r} has a log in its folder, {folder / LOG_FILE}, and the settings name "
+            "another one on a PostgreSQL server. A graph has one log: remove the setting, or move "
+            "the folder away to use the other one"
+        )
+    try:
+        from trails.log.postgres.log import PostgresLog  # noqa: PLC0415 - an optional dependency
+    except ImportError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
+        raise SettingsError(
+            f"the log of graph {name!r} is on a PostgreSQL server, which needs psycopg: install "
+            "it with pip install 'trails[postgres]'"
+        ) from error
+    return PostgresLog(
+        url,
+        folder,
+        name,
+        base_iri,
+        now(),
+        read_only=read_only,
+        owned=owned,
+        create=folder is None or not any(seq for _, seq, _ in _positions(folder)),
+    )
+
+
+def read_stored_schema(folder: Path, url: str, *, name: str, base_iri: str) -> Schema:
+    """The types of ``main`` as the log has them, while another process may own it."""
+    if not url and not folder.is_dir():
+        return Schema()
+    log = make_log(folder, url, name=name, base_iri=base_iri, read_only=True, owned=False)
+    try:
+        head = log.head(MAIN)
+        return (None if head is None else log.schema(head.schema)) or Schema()
+    finally:
+        log.close()
+
+
+def _find_missing(log: Log, folder: Path) -> Loss | None:
+    """What a log on a server has lost, if views in the folder prove that."""
+    traces = [
+        Trace(where, seq, commit)
+        for where, seq, commit in _positions(folder)
+        if seq and ((found := log.at(seq)) is None or found.id != commit)
+    ]
+    return Loss(log.last_seq(), tuple(traces)) if traces else None
+
+
+def open_graph(  # noqa: PLR0913 - the settings of a graph
     folder: Path | None,
     *,
     name: str,
     base_iri: str,
+    log_url: str = "",
     allow_bypass: bool = False,
     retention: Retention = KEEP_ALL,
     keep_keys_days: int = KEEP_DAYS,
@@ -225,12 +295,23 @@ def open_graph(
     progress: Callable[[str], None] = ignore,
 ) -> Graph:
     """Open the graph of a folder, which is created if it is empty; None is one in memory."""
-    loss = None if folder is None else find_loss(folder)
+    make = partial(make_log, folder, log_url, name=name, base_iri=base_iri)
+    log = None
+    loss = None
+    if folder is not None and not log_url:
+        loss = find_loss(folder)
+    elif folder is not None:
+        log = make(read_only=read_only is not None)
+        loss = _find_missing(log, folder)
     if loss is not None:
         read_only = ReadOnly("behind", loss.describe(name))
+        if log is not None:
+            log.close()
+            log = None
     if read_only is not None:
         progress(f"graph {name}: {read_only.reason}")
-    log = SqliteLog(folder, name, base_iri, now(), read_only=read_only is not None)
+    if log is None:
+        log = make(read_only=read_only is not None)
     try:
         graph = Graph(
             log,

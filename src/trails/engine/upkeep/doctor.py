@@ -118,8 +118,7 @@ def _examine_activities(graph: Graph) -> Finding:
     archives = graph.log.archives()
     if not archives:
         return passed("activities", "none archived")
-    folder = None if graph.folder is None else graph.folder / ARCHIVES_FOLDER
-    missing = [each.name for each in archives if folder and not (folder / each.name).is_file()]
+    missing = graph.log.missing_archives()
     archived = sum(each.count for each in archives)
     detail = (
         f"{archived:,} archived in {count(len(archives), 'file')} of {ARCHIVES_FOLDER}/, up to "

@@ -62,6 +62,8 @@ BY_CODE: Final[dict[str, int]] = {
     "behind": 503,
     "unwritable": 503,
     "locked": 503,
+    "log_unavailable": 503,
+    "outcome_unknown": 503,
     "not_ready": 503,
     "corruption": 503,
 }
