@@ -15,6 +15,7 @@ UNUSED = (
     "importlib.metadata",
     "mcp",
     "numpy",
+    "psycopg",
     "regex",
     "rich",
     "starlette",
@@ -23,6 +24,7 @@ UNUSED = (
     "trails.engine.history.merge",
     "trails.engine.schema.plan",
     "trails.engine.transfer.files",
+    "trails.log.postgres",
     "trails.projections.python",
     "trails.request.meta",
     "trails.request.operations",
@@ -66,6 +68,7 @@ def test_a_module_is_imported_when_it_is_first_used(module):
 def test_a_server_imports_all_of_them(module):
     """Those that it knows of, and those that they bring."""
     later(module)
+    later("trails.app.app")
     import_all()
     assert module in sys.modules
     assert "trails.engine.transfer.files" in sys.modules

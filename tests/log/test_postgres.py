@@ -396,3 +396,10 @@ def test_secrets_of_a_url_are_in_no_error():
         assert "geheim" not in str(caught.value)
         if kind is SettingsError:
             assert chain[1] is None
+
+
+def test_what_a_server_says_is_told_without_secrets():
+    """Also where it repeats the password."""
+    connections = Connections("postgresql://ann:geheim@host/db")
+    said = psycopg.OperationalError("geheim is wrong")
+    assert "can't open the log: … is wrong" in str(connections.translate(said, "open the log"))
