@@ -365,9 +365,10 @@ def test_another_analysis_makes_an_index_anew(
     before = {each.folder for each in _manifest(app).indexes}
     app.close()
     from trails.engine.graph.texts import fields as text_fields
+    from trails.views.text import analysis
 
     text_fields._known.clear()
-    monkeypatch.setattr(text_fields.Analyzer, "version", "another")
+    monkeypatch.setattr(analysis.Analyzer, "version", "another")
     app = open_app(tmp_path / "p")
     assert_right(app)
     wait_for_thread()
