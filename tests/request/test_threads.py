@@ -9,6 +9,7 @@ from queue import Empty
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.worlds.processes import wait_until
 
 from trails.request import threads as module
 from trails.request.admission import Admission, Budget
@@ -32,7 +33,12 @@ def test_work_that_follows_needs_no_new_thread(threads, monkeypatch):
     )
 
     async def main():
-        return [await threads.run("ann", threading.get_ident) for _ in range(50)]
+        found = []
+        for _ in range(50):
+            found.append(await threads.run("ann", threading.get_ident))
+            # It tells its waiter first, and is free a moment later.
+            wait_until(lambda: threads._turns._lingering == 1, "the thread")
+        return found
 
     assert len(set(asyncio.run(main()))) == len(submitted) == 1
 
@@ -54,7 +60,7 @@ def test_results_errors_and_contexts_arrive(threads):
     assert [repr(each) for each in found] == [
         repr(ValueError(number) if number % 3 == 0 else number) for number in range(100)
     ]
-    assert threads.load() == (0, 0)
+    wait_until(lambda: threads.load() == (0, 0), "the last thread, which tells its waiter first")
 
 
 @settings(max_examples=20, deadline=None)
