@@ -34,6 +34,7 @@ from bench import (
     texts,
     validation,
     vectors,
+    versions,
     windows,
 )
 from bench.measure import OUT, Result
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "load": load.run,
     "reads": reads.run,
     "branches": branches.run,
+    "versions": versions.run,
     "search": search.run,
     "texts": texts.run,
     "vectors": vectors.run,
@@ -62,6 +64,8 @@ BENCHMARKS = {
     "blame": blame.run,
     "hostile": hostile.run,
 }
+WIDE = 160
+"""Columns of a table that is not shown on a terminal."""
 GROUPS = {"calls": ("mcp", "rest")}
 """Benchmarks that are run together by one name."""
 
@@ -75,7 +79,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes: a smoke test")
     given = parser.parse_args()
     OUT.mkdir(exist_ok=True)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     results: list[Result] = []
     for name in expand(given.only or BENCHMARKS):
         console.print(f"[dim]measuring {name} …[/dim]")

@@ -37,7 +37,7 @@ def run(*, quick: bool) -> list[Result]:
     def say(text: str) -> None:
         console.print(f"[dim]  {text}[/dim]")
 
-    with _copy(1_000, say) as (small, _), _copy(large_size, say) as (large, copying):
+    with copied(1_000, say) as (small, _), copied(large_size, say) as (large, copying):
         say("forking")
         small_fork, _ = _forks(small, rounds)
         large_fork, disk = _forks(large, rounds)
@@ -45,7 +45,7 @@ def run(*, quick: bool) -> list[Result]:
         reads, writes = _beside_branches(large, LIVE if not quick else 20, quick=quick)
         say("merging")
         large_merge = _merges(large, 3)
-    with _copy(middle_size, say) as (middle, _):
+    with copied(middle_size, say) as (middle, _):
         middle_merge = _merges(middle, 3)
     versus = "the same with 1,000 instances"
     return [
@@ -107,7 +107,7 @@ def run(*, quick: bool) -> list[Result]:
 
 
 @contextmanager
-def _copy(count: int, say: object) -> Iterator[tuple[Path, float]]:
+def copied(count: int, say: object) -> Iterator[tuple[Path, float]]:
     """A copy of a warehouse that may be changed, and how long copying its graph took."""
     source = warehouse(count, say)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory(dir=OUT, prefix="branches-") as place:
