@@ -526,6 +526,11 @@ class App:
         self._cell(graph)
         return self._service(graph)
 
+    def open_views(self) -> None:
+        """Open what the graphs in use leave closed until it is first used."""
+        for service in list(self._services.values()):
+            service.graph.open_views()
+
     def stored_graph(self, name: str) -> Graph:
         """Return a graph's data, even if the graph is not served: for maintenance."""
         return self._service(name).graph

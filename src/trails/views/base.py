@@ -100,6 +100,9 @@ class View(Protocol[R_contra]):
     def check(self) -> None:
         """Make it usable: rebuild what is damaged or belongs to another history."""
 
+    def open(self) -> None:
+        """Open what is left closed until it is first used: a server does not wait until then."""
+
     def names(self) -> Collection[str]:
         """The branches and snapshots for which it holds something that ``drop`` would remove."""
 

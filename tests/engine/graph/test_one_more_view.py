@@ -51,6 +51,9 @@ class TypeCounts:
     def check(self) -> None:
         """Nothing can be damaged."""
 
+    def open(self) -> None:
+        """Nothing is left closed."""
+
     def names(self) -> Collection[str]:
         """All that were followed."""
         return list(self.counts)

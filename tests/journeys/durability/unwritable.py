@@ -33,6 +33,7 @@ from trails import App
 from trails.app.local import LocalOperations
 from trails.engine.graph.activities import CallRecord
 from trails.errors import ReadOnlyError, StorageFullError, TransactionError, UnwritableError
+from trails.imports import import_all
 from trails.log.storage import files_below
 from trails.model.upkeep import Cleaned
 
@@ -313,6 +314,7 @@ def permissions(project: Path) -> None:
         if os.getuid() == 0:
             os.chown(path, NOBODY, NOBODY)
         path.chmod(0o500 if path.is_dir() else 0o400)
+    import_all()  # another user may not read the folder of the interpreter
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)

@@ -248,6 +248,7 @@ class _Http:
             for module in ("front", "servers"):
                 await asyncio.to_thread(import_module, f"trails.app.serve.http.{module}")
             await asyncio.to_thread(import_all)
+            await asyncio.to_thread(self._app.open_views)
         with without_gc():
             import_all()
             from trails.app.serve.http.front import (  # noqa: PLC0415 - see above
@@ -255,6 +256,7 @@ class _Http:
                 OperatorInterface,
             )
             from trails.app.serve.http.servers import HttpServer, Port  # noqa: PLC0415
+        self._app.open_views()
 
         listening, settings = self._listening, self._app.settings
         interface = HttpInterface(

@@ -477,6 +477,11 @@ class Graph:
         for checkout, head in heads.items():
             self._show(checkout, head)
 
+    def open_views(self) -> None:
+        """Open what views leave closed until it is first used."""
+        for view in self.views:
+            view.open()
+
     def caught_up(self) -> bool:
         """Whether every view has reached the head of main; a commit under way is not waited for."""
         for _ in range(2):  # a commit may have ended between two of these questions

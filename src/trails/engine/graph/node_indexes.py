@@ -249,6 +249,9 @@ class NodeIndexes:
             with self.file.transaction():
                 self.file.layers.point(self.file.db, MAIN, ROOT)
 
+    def open(self) -> None:
+        """Do nothing: it is never left closed."""
+
     def names(self) -> Collection[str]:
         """The checkouts with layers; one that is being built counts only if that was given up."""
         if self.file.frozen:

@@ -218,6 +218,11 @@ class Stores:
     def check(self) -> None:
         """Nothing is to be done for all stores together."""
 
+    def open(self) -> None:
+        """Open main's store; one that can't be opened now is tried again when it is used."""
+        with suppress(StorageError):
+            self.main()
+
     def names(self) -> Collection[str]:
         """None: what is left of a branch is its folder, which the graph removes."""
         return ()

@@ -279,6 +279,11 @@ class TextIndexes:
         for each in gone:
             each.close()
 
+    def open(self) -> None:
+        """Look at the manifest; where it is of another commit, ``follow`` has done so already."""
+        if self._deferred is not None:
+            self._start()
+
     def names(self) -> Collection[str]:
         """None: what is left of a branch is its folder, which the graph removes."""
         return ()
