@@ -10,6 +10,7 @@ from trails.imports import import_all, later
 
 UNUSED = (
     "cedarpy",
+    "ctypes",
     "html",
     "httpx2",
     "importlib.metadata",
@@ -21,6 +22,7 @@ UNUSED = (
     "starlette",
     "tantivy",
     "yaml",
+    "trails.app.telemetry.logs",
     "trails.engine.history.merge",
     "trails.engine.schema.plan",
     "trails.engine.transfer.files",

@@ -6,12 +6,18 @@ many threads would hold many times what it needs.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from trails.imports import later
+
+if TYPE_CHECKING:
+    import ctypes
+else:
+    ctypes = later("ctypes")
 
 
 @contextmanager

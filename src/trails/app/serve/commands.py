@@ -11,19 +11,22 @@ from typing import TYPE_CHECKING
 from trails.app.memory import without_gc
 from trails.app.serve.http.hosts import HostPolicy
 from trails.app.serve.relay.owners import find_owner
-from trails.app.serve.running import Progress, run_until_signal
 from trails.app.settings import choose_graph, read_settings
-from trails.app.telemetry.logs import log_ready, writing_logs
 from trails.errors import LockedError
 from trails.imports import later
 from trails.surfaces.cli.operations import Served
 
 if TYPE_CHECKING:
     from trails.app import access
+    from trails.app.serve import running
     from trails.app.serve.http import sockets
+    from trails.app.serve.running import Progress
+    from trails.app.telemetry import logs
 else:
-    sockets = later("trails.app.serve.http.sockets")
     access = later("trails.app.access")
+    logs = later("trails.app.telemetry.logs")
+    running = later("trails.app.serve.running")
+    sockets = later("trails.app.serve.http.sockets")
 
 
 class LocalServer:
@@ -40,7 +43,7 @@ class LocalServer:
 
         folder = folder.resolve()
         settings = read_settings(folder)
-        with writing_logs(settings.log, report) as say:
+        with logs.writing_logs(settings.log, report) as say:
             chosen = choose_graph(settings.graphs, graph)
             hello = access.make_hello(chosen, os.environ)
             if read_only:
@@ -52,7 +55,7 @@ class LocalServer:
                 )
                 await front.run()
 
-            return run_until_signal(serve, asyncio.new_event_loop)
+            return running.run_until_signal(serve, asyncio.new_event_loop)
 
     def serve_remote(self, server: str, graph: str | None, report: Progress) -> int:
         """Pass one client's messages on to a server elsewhere; return the signal, or 0."""
@@ -80,7 +83,7 @@ class LocalServer:
 
         folder = folder.resolve()
         settings = read_settings(folder)
-        with writing_logs(settings.log, report) as say:
+        with logs.writing_logs(settings.log, report) as say:
             if read_only:
                 check_alone(folder)
             server = settings.server
@@ -103,12 +106,14 @@ class LocalServer:
             def report_ready(standing: ServerStatus) -> None:
                 served = describe(settings, folder, url, standing, guarded=gate.configured())
                 ready(served)
-                log_ready(settings.log, url, served.pid, [each.graph for each in served.graphs])
+                logs.log_ready(
+                    settings.log, url, served.pid, [each.graph for each in served.graphs]
+                )
 
             async def serve() -> None:
                 await WebFront(folder, listening, report_ready, say, server.drain_seconds).run()
 
-            return run_until_signal(serve, uvloop.new_event_loop)
+            return running.run_until_signal(serve, uvloop.new_event_loop)
 
 
 def check_alone(folder: Path) -> None:
