@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
+from time import perf_counter
 
 import msgspec
 from rich.console import Console
@@ -83,7 +84,9 @@ def main() -> int:
     results: list[Result] = []
     for name in expand(given.only or BENCHMARKS):
         console.print(f"[dim]measuring {name} …[/dim]")
+        begun = perf_counter()
         results += BENCHMARKS[name](quick=given.quick)
+        console.print(f"[dim]  {name} took {perf_counter() - begun:.0f} s[/dim]")
         # After each part, so that one that fails costs no other's figures.
         records = msgspec.json.encode([result.record() for result in results])
         (OUT / "results.json").write_bytes(msgspec.json.format(records) + b"\n")
