@@ -277,6 +277,30 @@ def test_a_long_query_lets_others_go_first(branch, sandbox):
     assert len(seen) == 3
 
 
+def test_a_short_query_is_waited_for_once(branch, sandbox):
+    """In the socket; a poll is asked whether the worker lives, and waits for long ones only."""
+    sandbox.query(branch, "ASK {}", caller="ann")
+    (worker,) = (each for each in sandbox._groups["main"]._idle if each.caller == "ann")
+    waits = []
+
+    class Poller:
+        def __init__(self, poller):
+            self._poller = poller
+
+        def poll(self, timeout):
+            waits.append(timeout)
+            return self._poller.poll(timeout)
+
+    worker._poller = Poller(worker._poller)
+    for _ in range(20):
+        assert sandbox.query(branch, "ASK { ?s ?p ?o }", caller="ann").truth
+    assert waits.count(0) == 20
+    assert len(waits) < 30  # a busy machine may delay some of them
+    with pytest.raises(LimitError):  # shorter than that first wait
+        sandbox.query(branch, SLOW, caller="ann", limits=Limits(seconds=0.01))
+    assert 0 < waits[-1] <= 10
+
+
 def test_workers_have_no_terminal(tmp_path):
     """They belong to the session of their owner, but can't read or write its terminal."""
     said = tmp_path / "said"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -50,10 +50,10 @@ class FairQueue:
         self._per_actor = per_actor
         self._is_heavy = is_heavy
         self._for_heavy = max(1, places - 1)
-        self._heavy: Counter[str] = Counter()
+        self._heavy: dict[str, int] = {}
         """Slots taken by heavy actors."""
         self._lock = threading.Lock()
-        self._taken: Counter[str] = Counter()
+        self._taken: dict[str, int] = {}
         self._waiting: OrderedDict[str, deque[threading.Lock]] = OrderedDict()
 
     def acquire(self, actor: str = NO_ACTOR, timeout: float = -1) -> bool:
@@ -91,7 +91,7 @@ class FairQueue:
     def used(self) -> int:
         """Slots that are taken."""
         with self._lock:
-            return self._taken.total()
+            return sum(self._taken.values())
 
     @property
     def waiting(self) -> int:
@@ -123,23 +123,24 @@ class FairQueue:
 
     def _release(self, actor: str) -> None:
         self._free += 1
-        for taken in (self._taken, self._heavy):
-            if taken[actor] <= 1:
-                del taken[actor]
-            else:
-                taken[actor] -= 1
-        self._hand_out()
+        _count_down(self._taken, actor)
+        if self._heavy:
+            _count_down(self._heavy, actor)
+        if self._waiting:
+            self._hand_out()
 
     def _may(self, actor: str) -> bool:
-        if self._per_actor and self._taken[actor] >= self._per_actor:
+        if self._per_actor and self._taken.get(actor, 0) >= self._per_actor:
             return False
-        return self._heavy.total() < self._for_heavy or not self._is_heavy(actor)
+        if not self._heavy:
+            return True  # any actor may have the first place
+        return sum(self._heavy.values()) < self._for_heavy or not self._is_heavy(actor)
 
     def _take(self, actor: str) -> None:
         self._free -= 1
-        self._taken[actor] += 1
+        self._taken[actor] = self._taken.get(actor, 0) + 1
         if self._is_heavy(actor):
-            self._heavy[actor] += 1
+            self._heavy[actor] = self._heavy.get(actor, 0) + 1
 
     def _hand_out(self) -> None:
         while self._free:
@@ -154,6 +155,15 @@ class FairQueue:
                 del self._waiting[actor]
             self._take(actor)
             gate.release()
+
+
+def _count_down(counts: dict[str, int], name: str) -> None:
+    """Count one less; a name without any is forgotten."""
+    count = counts.get(name, 0)
+    if count > 1:
+        counts[name] = count - 1
+    elif count:
+        del counts[name]
 
 
 Clock = Callable[[], float]

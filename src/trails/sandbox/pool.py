@@ -131,8 +131,7 @@ class Sandbox:
         task: Task = "check update" if update else "check query"
         job = self._job(task, text, prefixes, None, self.limits)
         what = "update" if update else "query"
-        with self._group(_PARSERS, None) as group, _failures(what, self.limits):
-            reply, _ = self._ask(group, None, job, None, self.limits)
+        reply, _ = self._ask(_PARSERS, None, job, None, self.limits, what)
         _accept(reply, what)
 
     def parse(
@@ -149,12 +148,14 @@ class Sandbox:
         The time limit counts only while the parser makes no progress.
         """
         given = limits or self.limits
-        with (
-            self._group(_PARSERS, None) as group,
-            _failures("file", given),
-            group.borrow(None, given.patience, caller) as step,
-        ):
-            yield from convert(step.worker, chunks, format, base_iri, given)
+        group = self._enter(_PARSERS, None)
+        try:
+            with group.borrow(None, given.patience, caller) as step:
+                yield from convert(step.worker, chunks, format, base_iri, given)
+        except (LateError, DeathError) as error:
+            raise _explain("file", error, given) from None
+        finally:
+            self._exit(group)
 
     # --- internals -----------------------------------------------------------------
 
@@ -170,30 +171,36 @@ class Sandbox:
     ) -> tuple[WorkerReply, BorrowedWorker]:
         job = self._job(task, text, prefixes, base_iri, limits)
         self._check_time(caller)
-        with (
-            self._turn(caller, limits),
-            self._group(source.key, source) as group,
-            _failures(task, limits),
-        ):
-            reply, step = self._ask(group, source, job, caller, limits)
+        self._take_turn(caller, limits)
+        try:
+            reply, step = self._ask(source.key, source, job, caller, limits, task)
+        finally:
+            self._turns.release(caller)
         _accept(reply, task)
         return reply, step
 
     def _ask(
         self,
-        group: WorkerGroup,
+        key: str,
         source: CommitSource | None,
         job: Job,
         caller: str | None,
         limits: Limits,
+        what: str,
     ) -> tuple[WorkerReply, BorrowedWorker]:
         """Run a job; use a new worker if an idle one ended before it read the job."""
+        group = self._enter(key, source)
         try:
-            return self._try(group, source, job, caller, limits, new=False)
-        except DeathError as death:
-            if not death.unread:
-                raise
-        return self._try(group, source, job, caller, limits, new=True)
+            try:
+                return self._try(group, source, job, caller, limits, new=False)
+            except DeathError as death:
+                if not death.unread:
+                    raise
+            return self._try(group, source, job, caller, limits, new=True)
+        except (LateError, DeathError) as error:
+            raise _explain(what, error, limits) from None
+        finally:
+            self._exit(group)
 
     def _try(
         self,
@@ -205,9 +212,11 @@ class Sandbox:
         *,
         new: bool,
     ) -> tuple[WorkerReply, BorrowedWorker]:
-        spending = contextlib.nullcontext() if caller is None else self.spending(caller)
-        with group.borrow(source, limits.patience, caller or "", new=new) as step, spending:
-            return _do(step, job, limits), step
+        with group.borrow(source, limits.patience, caller or "", new=new) as step:
+            if caller is None:
+                return _do(step, job, limits), step
+            with self.spending(caller):
+                return _do(step, job, limits), step
 
     def _job(
         self,
@@ -260,8 +269,7 @@ class Sandbox:
     def _is_heavy(self, caller: str) -> bool:
         return self._recent.excess(caller) is not None
 
-    @contextlib.contextmanager
-    def _turn(self, caller: str, limits: Limits) -> Iterator[None]:
+    def _take_turn(self, caller: str, limits: Limits) -> None:
         """Limit a caller's concurrent queries; further ones wait."""
         if not self._turns.acquire(caller, limits.patience):
             allowed = self.limits.per_caller
@@ -274,18 +282,13 @@ class Sandbox:
                 used=allowed,
                 retry_after=_SOON,
             )
-        try:
-            yield
-        finally:
-            self._turns.release(caller)
 
-    @contextlib.contextmanager
-    def _group(self, key: str, source: CommitSource | None) -> Iterator[WorkerGroup]:
-        """Borrow the workers of a branch or snapshot; they are not stopped meanwhile."""
-        with self._lock:
-            if self._closed:
-                raise UnavailableError("the sandbox is closed")
+    def _enter(self, key: str, source: CommitSource | None) -> WorkerGroup:
+        """Return the workers of a branch or snapshot; they are not stopped before ``_exit``."""
+        if self._closed:
+            raise UnavailableError("the sandbox is closed")
         self._check_confinement()
+        stopped: list[WorkerGroup] = []
         with self._lock:
             group = self._groups.get(key)
             if group is None:
@@ -299,14 +302,15 @@ class Sandbox:
                 )
             self._groups.move_to_end(key)
             group.users += 1
-            stopped = self._surplus()
+            if len(self._groups) > self.limits.lines:
+                stopped = self._surplus()
         for each in stopped:
             each.close()
-        try:
-            yield group
-        finally:
-            with self._lock:
-                group.users -= 1
+        return group
+
+    def _exit(self, group: WorkerGroup) -> None:
+        with self._lock:
+            group.users -= 1
 
     def _surplus(self) -> list[WorkerGroup]:
         """Stop the least recently used groups of workers."""
@@ -358,23 +362,19 @@ def _accept(reply: WorkerReply, what: str) -> None:
         raise QueryError(f"the {what} can't be run: {' '.join(reply.note[:1000].split())}")
 
 
-@contextlib.contextmanager
-def _failures(what: str, limits: Limits) -> Iterator[None]:
+def _explain(what: str, error: LateError | DeathError, limits: Limits) -> TrailsError:
     """Turn the end of a worker into an error for the caller whose text it ran."""
-    try:
-        yield
-    except LateError:
-        raise LimitError(
+    if isinstance(error, LateError):
+        return LimitError(
             f"the {what} was stopped after {limits.seconds:g} s; narrow it, add LIMIT, or raise "
             "'[sandbox] seconds' in trails.toml",
             limit="seconds",
             value=limits.seconds,
-        ) from None
-    except DeathError as death:
-        raise _explain(what, death, limits) from None
+        )
+    return _explain_death(what, error, limits)
 
 
-def _explain(what: str, death: DeathError, limits: Limits) -> TrailsError:
+def _explain_death(what: str, death: DeathError, limits: Limits) -> TrailsError:
     if says_full(death.words):
         return full(f"run the {what}")
     out_of_memory = any(
