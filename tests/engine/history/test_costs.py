@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
@@ -75,6 +76,21 @@ def steps_of_going_back(count: int) -> float:
     with counted(app) as steps:
         assert Item.get(app.context(snapshot=before), "i1").value == 1
         return steps() / count
+
+
+def test_a_half_without_statements_is_not_read() -> None:
+    """The record of a commit says how many each half has."""
+    app = App(Item, name="costs")
+    save(app.context(), 2, 1)
+    graph = app.graph()
+    (commit,) = graph.ancestry.path("", graph.main.head.commit).redo[-1:]
+    assert (commit.removed, commit.added > 0) == (0, True)
+    with (
+        patch.object(type(graph.log), "open_removed", side_effect=AssertionError),
+        graph.folding.statements(commit) as (removed, added),
+    ):
+        assert removed.read() == b""
+        assert added.read()
 
 
 def test_going_back_commit_by_commit_piles_up_no_layers() -> None:

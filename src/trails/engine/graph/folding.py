@@ -182,7 +182,10 @@ class Folding:
             yield BytesIO(texts[0]), BytesIO(texts[1])
             return
         try:
-            with self._log.open_removed(commit) as removed, self._log.open_added(commit) as added:
+            with (
+                self._log.open_removed(commit) if commit.removed else BytesIO() as removed,
+                self._log.open_added(commit) if commit.added else BytesIO() as added,
+            ):
                 yield removed, added
         except (SyntaxError, UnicodeDecodeError) as error:
             raise CorruptionError(
