@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
+from unittest.mock import patch
 
 import pytest
 
 from trails import App, BigInt, Iri, Node, Ref, node_type, predicate
+from trails.engine.sparql import queries
 from trails.errors import QueryError
+from trails.model.sparql.tokens import tokenize
 
 
 @node_type
@@ -204,6 +207,42 @@ def test_common_prefixes_and_the_graphs_base_need_no_declaration(app):
         assert not ask(ctx, f"{other} ASK {{ <Task/{node.id}> ?p ?o }}").truth
     app.mutate(ctx, f'INSERT DATA {{ <Task/{node.id}> :page "urn:x"^^xsd:anyURI }}')
     assert Task.get(ctx, node.id).page == "urn:x"
+
+
+def test_a_text_is_checked_once_for_each_caller(app):
+    """How long a check takes tells nobody what others have asked; long texts are not kept."""
+    text = "SELECT ?t { ?t a :Tsk }"
+    long = f"ASK {{}} #{'x' * 2000}"
+    with patch.object(queries, "tokenize", side_effect=tokenize) as cut:
+        for caller, question, times in (
+            ("ann", text, 1),
+            ("ann", text, 1),
+            ("bob", text, 2),
+            ("ann", long, 3),
+            ("ann", long, 4),
+        ):
+            answer = app.ask(app.context(actor=caller), question)
+            assert cut.call_count == times
+            assert question is long or "there is no class :Tsk" in answer.notice
+        for _ in range(2):
+            with pytest.raises(QueryError, match="SERVICE"):
+                app.ask(app.context(actor="ann"), "ASK { SERVICE <http://other.example/> {} }")
+        assert cut.call_count == 6
+
+
+def test_a_remembered_text_is_read_again_when_the_types_change():
+    """Its notice is about the types of now."""
+
+    @node_type
+    class Tsk(Node):
+        title: str = predicate()
+
+    text = "SELECT ?t { ?t a :Tsk }"
+    with App(Task) as app:
+        checked = queries.CheckedText(text)
+        assert "there is no class" in checked.mistakes(app.graph().main.compiled.vocabulary)
+        with App(Task, Tsk) as other:
+            assert checked.mistakes(other.graph().main.compiled.vocabulary) is None
 
 
 def test_there_are_no_named_graphs(app, tmp_path):

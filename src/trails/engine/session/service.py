@@ -90,6 +90,8 @@ def find_missing_nodes(
 
 
 def _named(text: str) -> Iterator[str]:
+    if "<" not in text:
+        return  # prefixed names, as in most texts
     tokens = significant(tokenize(text))
     based = any(each.kind == "word" and each.text.upper() == "BASE" for each in tokens)
     for token in tokens:

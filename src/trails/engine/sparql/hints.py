@@ -312,11 +312,7 @@ _MOST_INTEGER: Final = 2**63 - 1
 
 def add_number_notices(answer: QueryAnswer, text: str, vocabulary: Vocabulary) -> QueryAnswer:
     """The answer, with notices about numbers that may be wrong."""
-    big = {
-        iri: fields[0].name
-        for iri, fields in vocabulary.descriptors.items()
-        if any(field.type.scalar.kind == "BigInt" for field in fields)
-    }
+    big = vocabulary.big_integers
     if not big and _AGGREGATED.search(text) is None and _LARGE.search(text) is None:
         return answer
     pieces = pieces_of(tokenize(text))

@@ -27,6 +27,7 @@ from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import Graph
 from trails.engine.sparql.hints import add_number_notices, explain_refusal, find_mistakes
 from trails.errors import QueryError
+from trails.model.caches import BoundedCache
 from trails.model.capabilities import StoredQuery
 from trails.model.constraints import shorten
 from trails.model.history import Position
@@ -41,6 +42,7 @@ from trails.sandbox.workers import CommitDelta
 from trails.views.quads.view import QuadsView
 
 if TYPE_CHECKING:
+    from trails.model.sparql.terms import Vocabulary
     from trails.sandbox.pool import Sandbox
 
 
@@ -340,37 +342,69 @@ class CheckoutSource:
         return found
 
 
+_REMEMBERED: Final = 256
+"""How many checked texts are kept."""
+_LONGEST: Final = 2_000
+"""Characters of a text that is kept: its tokens take some hundred kilobytes at most."""
+
+
+class CheckedText:
+    """A query within the limits, as tokens, and what it names that is not in the graph."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = tokenize(text)
+        query_form(self.tokens)
+        self._mistakes: tuple[Vocabulary, str | None] | None = None
+
+    def mistakes(self, vocabulary: Vocabulary) -> str | None:
+        """The notice about its mistakes."""
+        found = self._mistakes
+        if found is None or found[0] is not vocabulary:
+            found = self._mistakes = vocabulary, find_mistakes(self.tokens, vocabulary)
+        return found[1]
+
+
 class Untrusted:
     """Runs untrusted text on one graph."""
 
     def __init__(self, graph: Graph, sandbox: Sandbox) -> None:
         self._graph = graph
         self.sandbox = sandbox
+        self._checked: BoundedCache[tuple[str, str], CheckedText] = BoundedCache(_REMEMBERED)
+        """By caller and text: how long a check takes tells nobody what others have asked."""
 
     def ask(
         self, checkout: Checkout, text: str, params: Mapping[str, object], *, caller: str
     ) -> QueryAnswer:
         """Run a query; ``$name`` in the text takes the parameter of that name."""
-        tokens = tokenize(text)
-        query_form(tokens)
+        checked = self._check(text, caller)
         vocabulary = checkout.compiled.vocabulary
-        bound = bind(tokens, params)
+        bound = bind(checked.tokens, params)
         try:
             answer = self.run(checkout, bound, caller=caller)
         except QueryError as error:
-            raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
-        mistakes = find_mistakes(tokenize(bound) if params else tokens, vocabulary)
-        return answer.with_notice(mistakes)
+            raise QueryError(explain_refusal(error.message, checked.tokens, vocabulary)) from None
+        if params:
+            return answer.with_notice(find_mistakes(tokenize(bound), vocabulary))
+        return answer.with_notice(checked.mistakes(vocabulary))
 
     def ask_terms(self, checkout: Checkout, text: str, *, caller: str) -> Result:
         """Run a query without parameters, for RDF terms; ``$name`` is a variable."""
-        tokens = tokenize(text)
-        query_form(tokens)
+        checked = self._check(text, caller)
         try:
             return self._result(checkout, text, caller)
         except QueryError as error:
             vocabulary = checkout.compiled.vocabulary
-            raise QueryError(explain_refusal(error.message, tokens, vocabulary)) from None
+            raise QueryError(explain_refusal(error.message, checked.tokens, vocabulary)) from None
+
+    def _check(self, text: str, caller: str) -> CheckedText:
+        """The tokens of a query; it is refused if it is not within the limits."""
+        found = self._checked.get((caller, text))
+        if found is None:
+            found = CheckedText(text)
+            if len(text) <= _LONGEST:
+                self._checked[caller, text] = found
+        return found
 
     def run(self, checkout: Checkout, text: str, *, caller: str) -> QueryAnswer:
         """Run a checked query with bound parameters."""

@@ -303,6 +303,12 @@ class Vocabulary:
             for field in each.fields:
                 self.fields[names.term(field.iri)] = field.name
                 self.descriptors.setdefault(names.term(field.iri), []).append(field)
+        self.big_integers = {
+            iri: fields[0].name
+            for iri, fields in self.descriptors.items()
+            if any(field.type.scalar.kind == "BigInt" for field in fields)
+        }
+        """Fields with integers that the engine can't compute with, by IRI."""
         has_lists = any(field.ordered for each in schema.types for field in each.fields)
         self._standard = {RDF_TYPE, RDF_FIRST, RDF_REST} if has_lists else {RDF_TYPE}
 
