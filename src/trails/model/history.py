@@ -420,9 +420,10 @@ class MergeResult(msgspec.Struct, frozen=True):
     commit: str | None
     """The target's head; on a dry run, the head it would have, if known."""
     bases: tuple[str, ...] = ()
-    created: int = 0
-    updated: int = 0
-    deleted: int = 0
+    created: int | None = 0
+    """Nodes; None, as the next two, for a fast-forward of many changes that were not counted."""
+    updated: int | None = 0
+    deleted: int | None = 0
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
     suggested: Mapping[str, Side] = {}

@@ -366,13 +366,12 @@ def assert_sound(app: App) -> None:
     """The log's digests add up, and all views are at its head and equal a fold of it."""
     graph = app.graph()
     main, head = graph.main, graph.log_head("main")
-    assert main.nodes.position.seq == graph.stores.main().position.seq == head.seq
+    quads = graph.stores.of(main)
+    assert main.nodes.position.seq == quads.position.seq == head.seq
     assert main.head == head
     problems = [each for each in verify(graph, lambda text: None) if each.severity != "ok"]
     assert not problems
-    assert {f"{quad} .\n".encode() for quad in graph.stores.main().data()} == fold_statements(
-        graph.log
-    )
+    assert {f"{quad} .\n".encode() for quad in quads.data()} == fold_statements(graph.log)
     segments = graph_folder(app.folder) / "segments"
     assert not [*segments.glob("*.tmp")]
 

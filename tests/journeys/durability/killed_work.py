@@ -56,7 +56,7 @@ def forward(project: Path) -> None:
     """Move main forward; what that leaves to do is done in the background and by closing."""
     with App.open(project) as app:
         app.versions().merge(MergeRequest("ahead"))
-        app.graph().nodes.settle()
+        app.graph().nodes.settling.run()
 
 
 def change_types(project: Path) -> None:

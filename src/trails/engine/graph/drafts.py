@@ -37,6 +37,7 @@ from trails.views.nodes.index import DraftIndex
 
 if TYPE_CHECKING:
     from trails.views.quads import view
+    from trails.views.quads.staging import StagedLoad
     from trails.views.quads.view import QuadsView
 else:
     view = later("trails.views.quads.view")
@@ -242,6 +243,10 @@ class _DraftStores(Stores):
         """Never: the branch has a store of its own."""
         del checkout, read
         return None
+
+    def stage(self) -> StagedLoad | None:
+        """Begin to load a commit that the draft does not have yet, if that is possible."""
+        return self.main().stage()
 
     def of(self, checkout: Checkout) -> QuadsView:
         """The store at the head of the drafted branch."""

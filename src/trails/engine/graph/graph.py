@@ -39,6 +39,7 @@ from trails.log.protocol import Log
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
+from trails.model.caches import BoundedCache
 from trails.model.fairness import NO_ACTOR, FairQueue, Meter, without_pauses
 from trails.model.history import GENESIS, Head
 from trails.model.iris import Names
@@ -71,6 +72,8 @@ Step = Literal[
 _READ_ATTEMPTS = 3
 _SHORT = 0.1
 """Seconds that a write may take without being counted: those who wait take turns."""
+_COUNTED = 1_000
+"""Pairs of commits of which the number of changed nodes is remembered."""
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
 T = TypeVar("T")
@@ -224,6 +227,11 @@ class Graph:
         from trails.engine.graph.vector_tables import VectorTables  # noqa: PLC0415
 
         return VectorTables(TextSource(self.folding, self.names))
+
+    @cached_property
+    def net_counts(self) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """Two commits → how many nodes are created, updated and deleted from one to the other."""
+        return BoundedCache(_COUNTED)
 
     @cached_property
     def file(self) -> NodeFile:

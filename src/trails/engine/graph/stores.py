@@ -1,8 +1,8 @@
 """Stores: the quads views of a graph's checkouts, for SPARQL.
 
-The store of ``main`` is always open and follows every commit. That of another checkout is made of
-it by hard links on its first query, follows at the next ones, and is closed when it is idle or too
-many are open.
+The store of ``main`` is always open and follows every commit; a fast-forward is left to a backlog,
+which a query works off if it comes first. The store of another checkout is made of it by hard links
+on its first query, follows at the next ones, and is closed when it is idle or too many are open.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from trails.engine.graph.backlog import Backlog, head_at
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, left_as_it_was
 from trails.errors import (
@@ -104,6 +105,7 @@ class Stores:
         """By checkout and not by name: a new branch may have the name of a deleted one."""
         self._deferred: Position | None = None
         """Where main's store is, as far as its files say; it is opened when it is used."""
+        self._backlog = Backlog(self.name, self._follow_main, progress)
         self._of(main)
 
     def _find(self, folder: Path | None) -> QuadsView:
@@ -134,7 +136,7 @@ class Stores:
                     found.whole = False  # its files were exchanged meanwhile
             return store.quads
 
-    def _main_to_read(self) -> QuadsView:
+    def _main_as_it_is(self) -> QuadsView:
         """The same, used as it is where the disk is too full to open it for writing."""
         try:
             return self.main()
@@ -158,7 +160,8 @@ class Stores:
     def of(self, checkout: Checkout) -> QuadsView:
         """A checkout's store at the head that readers see, made on its first use."""
         if checkout is self._main:
-            return self._main_to_read()
+            self._backlog.complete()
+            return self._main_as_it_is()
         store = self._of(checkout)
         with store.lock:
             found = self._use(checkout, store)
@@ -184,7 +187,7 @@ class Stores:
 
         A branch that was just made needs no store of its own yet.
         """
-        quads, wanted = self._main_to_read(), checkout.head.commit
+        quads, wanted = self._main_as_it_is(), checkout.head.commit
         if quads.position.commit != wanted or quads.damaged or not quads.whole:
             return None
         with suppress(CorruptionError), quads.reading():
@@ -230,6 +233,8 @@ class Stores:
     def position(self, ref: Checkout) -> Position | None:
         """How far an open store is, and main's."""
         quads = self.opened(ref)
+        if ref is self._main and (soon := self._backlog.position) is not None:
+            return soon
         if quads is None:
             return self._deferred if ref is self._main else None
         return quads.position
@@ -238,11 +243,19 @@ class Stores:
         """Bring the store of ``main`` to a head; others follow when they are asked."""
         if ref is not self._main or self._may_wait(head):
             return
-        self.main().revive()
-        if self._read_only:
-            self._of(ref).quads = self._followed(self.main(), head)
-        else:
-            self._bring(ref, self.main(), head)
+        if self._is_sound() and self._backlog.extend(head):
+            return
+        with self._backlog.replaced():
+            self.main().revive()
+            if self._read_only:
+                self._of(ref).quads = self._followed(self.main(), head)
+            else:
+                self._bring(ref, self.main(), head)
+
+    def _is_sound(self) -> bool:
+        """Whether main's store needs no repair, as far as that is known."""
+        quads = self.opened(self._main)
+        return quads is None or (quads.whole and not quads.damaged)
 
     def _may_wait(self, head: Head) -> bool:
         """Whether main's store, which nobody used yet, was closed in order at a head."""
@@ -256,6 +269,13 @@ class Stores:
     def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
         """Do nothing: a store is made when it is first asked."""
 
+    def stage(self) -> StagedLoad | None:
+        """Begin to load a commit to ``main`` that the log does not have yet, if that is possible.
+
+        What follows a fast-forward is loaded after it.
+        """
+        return self.main().stage() if self._backlog.is_empty else None
+
     def finish(self, staged: StagedLoad, payload: Payload) -> None:
         """Wait until a payload is loaded beside main's store; landing it puts the load in place."""
         self.main().finish(staged)
@@ -264,6 +284,8 @@ class Stores:
     def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Apply commits to main's store; others follow when they are asked: many never are."""
         mine = [(commit, payload) for ref, commit, payload in commits if ref is self._main]
+        if mine and self._backlog.extend(head_at(mine[-1][0])):
+            return
         if len(mine) == 1 or sum(each.added + each.removed for each, _ in mine) > view.BULK:
             for commit, payload in mine:
                 self._land(commit, payload)
@@ -338,16 +360,36 @@ class Stores:
             self._walk(quads, head.commit)
 
     def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
-        """Bring ``main`` to where another branch is, by its commits or by its files."""
-        if ref is not self._main:
-            return
+        """Leave ``main`` to the backlog; others follow when they are asked."""
+        del source
+        if ref is self._main:
+            self._backlog.begin(head)
+
+    def _follow_main(self, head: Head) -> bool:
+        """Bring main's store to a head, by its commits or by the files of a store that is there."""
         quads = self.main()
+        if not self._is_sound():
+            return False
         path = self._ancestry.path(quads.position.commit, head.commit)
         work = sum(commit.added + commit.removed + _STEP for commit in (*path.undo, *path.redo))
-        if work > view.BULK and source.folder is not None:
-            quads.adopt(self.of(source))
-        else:
-            self._follow(quads, head)
+        try:
+            if work <= view.BULK or not self._adopt(quads, head):
+                self._follow(quads, head)
+        except CorruptionError:
+            if not quads.damaged:
+                raise  # then it is the log
+            return False
+        return True
+
+    def _adopt(self, quads: QuadsView, head: Head) -> bool:
+        """Take over the files of another store that is at a head, if one is open."""
+        for store in self._others():
+            with store.lock:
+                other = store.quads
+                if other is not None and other.whole and other.position.commit == head.commit:
+                    quads.adopt(other)
+                    return True
+        return False
 
     # --- upkeep ------------------------------------------------------------------------
 
@@ -407,13 +449,15 @@ class Stores:
 
     def compact(self) -> None:
         """Compact the store of ``main``, whose files the others share."""
+        self._backlog.complete()
         self.main().optimize()
 
     # --- letting go --------------------------------------------------------------------
 
     def rebuild(self, refs: Iterable[Checkout]) -> None:
         """Make the stores that exist anew from the log, that of ``main`` first."""
-        self._rebuild(self._main, self.main(), self._main.head, "is to be rebuilt")
+        with self._backlog.replaced():
+            self._rebuild(self._main, self.main(), self._main.head, "is to be rebuilt")
         for checkout in refs:
             if checkout is not self._main and self.exists(checkout):
                 store = self._of(checkout)
@@ -481,6 +525,7 @@ class Stores:
 
     def close(self) -> None:
         """Close all stores; nothing looks after them any more."""
+        self._backlog.end()
         with self._timer_lock:
             self._ended, timer = True, self._timer
         if timer is not None:

@@ -16,7 +16,7 @@ import msgspec
 
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.ancestry import Permits
-from trails.engine.graph.changes import count_changes, net_between, net_changes
+from trails.engine.graph.changes import count_changes, net_changes
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.declarations import UNCHANGED, PendingDeclarations, prepare_declarations
 from trails.engine.graph.feed import MANY, BranchChange, ChangeCollector
@@ -75,6 +75,8 @@ def _net_change(graph: Graph, branch: str, start: str, end: str) -> BranchChange
 _logger: Final = logging.getLogger("trails")
 _FROM_REQUEST: Final = frozenset({"source", "target", "commit", "conflicts", "dry_run", "replayed"})
 """Members of a result that a retry knows without the stored outcome."""
+_COUNTED: Final = 1_000
+"""Statements that a fast-forward reads to count nodes; a dry run reads all of them."""
 _PLANS: Final = 4
 """Attempts to plan outside the writer's lock before planning under it."""
 
@@ -331,8 +333,21 @@ class _Task:
         ):
             return None
         check_forward(graph, self._access, checkout, theirs)
-        counts = count_changes(net_between(graph, ours_id, theirs_id))
-        return MergeResult("fast_forward", source, target, theirs_id, (), *counts, dry_run=dry_run)
+        result = MergeResult("fast_forward", source, target, theirs_id, dry_run=dry_run)
+        created, updated, deleted = self._count(ours_id, theirs_id) or (None, None, None)
+        return msgspec.structs.replace(result, created=created, updated=updated, deleted=deleted)
+
+    def _count(self, start: str, end: str) -> tuple[int, int, int] | None:
+        """How many nodes differ between two commits; None if that would delay a fast-forward."""
+        known = self._graph.net_counts
+        counts = known.get((start, end))
+        if counts is None:
+            path = self._graph.ancestry.path(start, end)
+            work = sum(each.added + each.removed for each in (*path.undo, *path.redo))
+            if work > _COUNTED and not self._asked.dry_run:
+                return None
+            counts = known[start, end] = count_changes(net_changes(self._graph, path))
+        return counts
 
     def _breaks_rules(self, checkout: Checkout, theirs: Checkout) -> bool:
         """Whether the source violates a rule that was added between target and source.

@@ -113,7 +113,7 @@ class WriteDelta:
             if sum(each[2] for each in self._unstaged) <= BULK:
                 return
             if self._checkout is self._graph.main:
-                self.staged = self._graph.stores.main().stage()
+                self.staged = self._graph.stores.stage()
             if self.staged is None:
                 self._unstaged.clear()
                 return

@@ -188,9 +188,15 @@ class MergeOutcome(Continued, frozen=True):
     source: str
     target: str
     commit: Annotated[str | None, Meta(description="The commit that the target is at now.")]
-    created: int
-    updated: int
-    deleted: int
+    created: Annotated[
+        int | None,
+        Meta(
+            description="Records. Null, as updated and deleted, if a fast-forward brings so many "
+            "changes that counting them would take long; a dry run counts them."
+        ),
+    ]
+    updated: int | None
+    deleted: int | None
     dry_run: bool
     replayed: Annotated[
         bool, Meta(description="The idempotency key was known: this is the first call's outcome.")

@@ -115,17 +115,19 @@ def show_merge(
         report.text = list(_conflicts(result, request, nodes, given))
         return
     source, target = escape(result.source), escape(result.target)
-    counts = f"{result.created} created, {result.updated} updated, {result.deleted} deleted"
+    counts = f": {result.created} created, {result.updated} updated, {result.deleted} deleted"
+    if result.created is None:
+        counts = ""
     would = "Would have " if result.dry_run else ""
     at = f" at {short(result.commit)}" if result.commit else ""
     if result.outcome == "already_up_to_date":
         report.text = [f"Already up to date: {target} contains all of {source}."]
     elif result.outcome == "fast_forward":
         moved = "moved" if would else "Moved"
-        report.text = [f"{would}{moved} {target} forward to {source}{at}: {counts}."]
+        report.text = [f"{would}{moved} {target} forward to {source}{at}{counts}."]
     else:
         merged = "merged" if would else "Merged"
-        report.text = [f"{would}{merged} {source} into {target}{at}: {counts}."]
+        report.text = [f"{would}{merged} {source} into {target}{at}{counts}."]
     if result.replayed:
         report.text = [
             *report.text,

@@ -1,8 +1,9 @@
 """TextIndexes: the view that searches texts.
 
 ``main`` has an index for each searched field (``field_index``). They follow a commit by marking
-the nodes that it touches; a thread indexes them when a field has many. Other branches and snapshots
-are differences from main's indexes (``overlays``).
+the nodes that it touches; a thread indexes them when a field has many. What a fast-forward touches
+is marked by a backlog. Other branches and snapshots are differences from main's indexes
+(``overlays``).
 
 Neither a write nor a catch-up waits for an index; a search waits where it must. The manifest says
 how far the files are. It is written after them, so it may be behind them, and may be lost.
@@ -21,6 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from trails.engine.graph.backlog import Backlog, head_at
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.texts.field_index import FOLDER, FieldIndex, Workplace
 from trails.engine.graph.texts.fields import Key, Predicates, Text, TextField, by_predicate
@@ -30,7 +32,7 @@ from trails.errors import CorruptionError, NotFoundError, StorageError, TrailsEr
 from trails.imports import later
 from trails.log.payloads import Payload
 from trails.log.storage import bytes_of, storage_errors
-from trails.model.fairness import WorkInProgress, give_way
+from trails.model.fairness import WorkInProgress, give_way, with_pauses
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.texts import count
 from trails.views.base import Comparison
@@ -116,6 +118,7 @@ class TextIndexes:
             owner=owner,
             read_only=read_only,
         )
+        self._backlog = Backlog(self.name, self._follow_main, progress)
         self._position: Position | None = None
         """None before the indexes in the manifest were looked at."""
         self._deferred: Position | None = None
@@ -167,6 +170,7 @@ class TextIndexes:
                 if self._deferred is None:  # nobody brought this graph up: it has lost commits
                     self.follow(self._main, self._main.head)
                 self._start()
+        self._backlog.complete()
         if checkout is not self._main:
             self._reading(checkout, _nothing)  # a snapshot that was dropped is made again
         try:
@@ -290,7 +294,9 @@ class TextIndexes:
 
     def position(self, ref: Checkout) -> Position | None:
         """How far main's indexes are, tails included; those of others follow when asked."""
-        return (self._position or self._deferred) if ref is self._main else None
+        if ref is not self._main:
+            return None
+        return self._backlog.position or self._position or self._deferred
 
     def _is_at(self, head: Head) -> bool:
         """Whether the manifest has an index of every searched field, at a head.
@@ -310,6 +316,10 @@ class TextIndexes:
         """Mark what lies between here and a head of ``main``; others follow when they are asked."""
         if ref is not self._main or (self._position is None and self._is_at(head)):
             return
+        if not self._backlog.extend(head):
+            self._follow_main(head)
+
+    def _follow_main(self, head: Head) -> bool:
         self._start()
         if self._at != head.commit:
             if any(each.built for each in self._indexes.values()):
@@ -320,20 +330,22 @@ class TextIndexes:
         elif self._schema != head.schema:
             self._move(Position(head.seq, head.commit), head.schema)
         self._index_later()
+        return True
 
     def fork(self, ref: Checkout, head: Head, source: Checkout | None) -> None:
         """Do nothing: an overlay is made when it is first asked for."""
 
     def forward(self, ref: Checkout, head: Head, source: Checkout) -> None:
-        """As any other way to a head."""
+        """Leave ``main`` to the backlog; others follow when they are asked."""
         del source
         self._forwards += 1
-        self.follow(ref, head)
+        if ref is self._main:
+            self._backlog.begin(head)
 
     def land(self, commits: Sequence[tuple[Checkout, Commit, Payload]]) -> None:
         """Mark what commits to ``main`` touch; others follow when they are asked."""
         for ref, commit, payload in commits:
-            if ref is self._main:
+            if ref is self._main and not self._backlog.extend(head_at(commit)):
                 self._start()
                 self._mark(commit, payload)
                 self._move(Position(commit.seq, commit.id), commit.schema)
@@ -346,7 +358,8 @@ class TextIndexes:
         """
         indexes, lock = self._indexes, self._lock
         follows = any(each.follows for each in indexes.values())
-        for touch in self._source.touched_by(commit, self._wanted, payload) if follows else ():
+        touched = self._source.touched_by(commit, self._wanted, payload) if follows else ()
+        for touch in with_pauses(touched):
             index = indexes[touch.key]
             with lock:
                 index.mark(touch.handle, touch.size)
@@ -453,6 +466,7 @@ class TextIndexes:
     ) -> Comparison:
         """Compare every text of ``main``, and of branches with an index of their own."""
         self._start()
+        self._backlog.complete()
         problems, total = [], 0
         with closing(self._source.folded(folder / "nodes.db", self._main.nodes, progress)) as fresh:
             for checkout in refs:
@@ -528,13 +542,15 @@ class TextIndexes:
     def compact(self) -> None:
         """Build the indexes of ``main`` anew, which leaves nothing of texts that are gone."""
         self._start()
+        self._backlog.complete()
         for index in list(self._indexes.values()):
             index.distrust()
             index.build()
         self._save()
 
     def close(self) -> None:
-        """End the thread that indexes, and write how far the indexes are."""
+        """End the threads, and write how far the indexes are."""
+        self._backlog.end()
         self._ended.set()
         with self._starting:
             thread = self._thread
