@@ -21,6 +21,7 @@ import msgspec
 
 from trails.log.payloads import Payload
 from trails.model.history import Commit, Head, Position
+from trails.views.sums import StateSum
 
 
 class Ref(Protocol):
@@ -73,6 +74,23 @@ class Readable(Protocol):
 
     def reading(self) -> AbstractContextManager[None]:
         """Keep the files in place; needs no lock."""
+
+
+class Sums(Protocol):
+    """What the statements of each state in the log add up to."""
+
+    def at(self, commit: str) -> StateSum:
+        """The sum of the state at a commit."""
+
+
+class Reference(msgspec.Struct):
+    """What views are compared with."""
+
+    sums: Sums
+    folder: Path
+    """For a fold of the log, where sums differ: views may use each other's."""
+    nodes_proven: bool = False
+    """Whether the node index has been found to be what the log says."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -128,9 +146,9 @@ class View(Protocol[R_contra]):
         """Make it again from the log; ``refs`` opens the branches that may have files."""
 
     def verify(
-        self, refs: Iterable[R_contra], folder: Path, progress: Callable[[str], None]
+        self, refs: Iterable[R_contra], reference: Reference, progress: Callable[[str], None]
     ) -> Comparison:
-        """Compare it with the log, folded anew in an empty folder or one of other views' folds.
+        """Compare it with the log.
 
         ``refs`` are the branches that a view may hold, at their heads. Called without the lock,
         which is to be held for moments only: others write meanwhile.

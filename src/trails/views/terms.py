@@ -303,18 +303,36 @@ class Terms:
 
     def _columns(self, terms: _TypeTerms, nodes: Sequence[tuple[str, NodeState]]) -> str:
         """The statements of nodes of one type, whose values are in the order of its fields."""
+        columns = self._by_field(terms, [(handle, state.values) for handle, state in nodes])
+        return "".join(chain.from_iterable(zip(*columns, strict=True)))
+
+    def unordered(self, type_name: str, nodes: Sequence[tuple[str, Values]]) -> Iterator[str]:
+        """All statements of nodes of one type, by handle: a text for each class and field.
+
+        LookupError if a node has a field that the type has not.
+        """
+        terms = self._types[type_name]
+        for shape in {tuple(values) for _, values in nodes}:
+            if not terms.columns.keys() >= set(shape):
+                raise LookupError(f"{type_name} has not all of the fields {', '.join(shape)}")
+        yield from map("".join, self._by_field(terms, nodes))
+
+    def _by_field(
+        self, terms: _TypeTerms, nodes: Sequence[tuple[str, Values]]
+    ) -> Iterator[list[str]]:
+        """For each class and field the statements of each node."""
         subjects = [f"<{self.names.nodes}{handle}>" for handle, _ in nodes]
-        columns = [[subject + line for subject in subjects] for line in terms.class_lines]
+        for line in terms.class_lines:
+            yield [subject + line for subject in subjects]
         for name, encode_all in terms.columns.items():
-            column = [state.values.get(name) for _, state in nodes]
+            column = [values.get(name) for _, values in nodes]
             if None in column:
                 given = [at for at, value in enumerate(column) if value is not None]
                 written = encode_all([subjects[at] for at in given], [column[at] for at in given])
                 texts = dict(zip(given, written, strict=True))
-                columns.append([texts.get(at, "") for at in range(len(nodes))])
+                yield [texts.get(at, "") for at in range(len(nodes))]
             else:
-                columns.append(encode_all(subjects, column))
-        return "".join(chain.from_iterable(zip(*columns, strict=True)))
+                yield encode_all(subjects, column)
 
     def values(self, state: NodeState) -> Iterator[tuple[str, object, str]]:
         """Each value of a node, member of a set and text of a language, with its statement."""

@@ -20,7 +20,7 @@ from trails.errors import StorageError, StorageFullError
 from trails.log.payloads import Payload
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.iris import RDF_TYPE
-from trails.views.base import Comparison, History, Ref, Step, View
+from trails.views.base import Comparison, History, Ref, Reference, Step, View
 
 
 class TypeCounts:
@@ -101,10 +101,10 @@ class TypeCounts:
             self.follow(ref, ref.head)
 
     def verify(
-        self, refs: Iterable[Ref], folder: Path, progress: Callable[[str], None]
+        self, refs: Iterable[Ref], reference: Reference, progress: Callable[[str], None]
     ) -> Comparison:
         """Count again, from the first commit to where it is."""
-        del folder
+        del reference
         problems: list[str] = []
         numbers = 0
         for ref in refs:

@@ -14,16 +14,20 @@ import pytest
 
 from trails import App, Edge, Node, Ref, edge_type, node_type, predicate
 from trails.engine.graph import stores
+from trails.engine.graph.folding import Refold
+from trails.engine.graph.log_sums import LogSums
 from trails.engine.graph.open import open_graph
 from trails.engine.history.branches import create_branch
 from trails.engine.session.context import GraphContext
 from trails.engine.upkeep.verify import verify, verify_and_repair
+from trails.model.history import Commit
 from trails.model.names import branch_folder
 from trails.model.results import ReadOnly
 from trails.model.upkeep import Finding
 from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.rows import seal, unseal
+from trails.views.nodes.sums import rows_as_logged
 
 
 @node_type(unique=[("shelf", "place")])
@@ -66,7 +70,7 @@ def problems(app: App) -> dict[str, Finding]:
 
 
 def work(branches: int, commits: int) -> tuple[int, int]:
-    """(commits folded, rows compared) for a graph with so many branches of so many commits."""
+    """(commits read, rows compared) for a graph with so many branches of so many commits."""
     app = open_app(None)
     app.context().kg.save_all(boxes(300, 1))
     for number in range(branches):
@@ -75,21 +79,28 @@ def work(branches: int, commits: int) -> tuple[int, int]:
             side = app.context(branch=f"side-{number}")
             Box(code=f"b{step}", size=number + 5).save(side, upsert=True)
         Box(code=f"main-{number}").save(app.context())
-    told: list[str] = []
-    found = {each.name: each for each in verify(app.graph(), told.append)}
+    read: list[str] = []
+    add = LogSums._add
+
+    def note(sums: LogSums, commit: Commit) -> None:
+        read.append(commit.id)
+        add(sums, commit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogSums, "_add", note)
+        patch.setattr(Refold, "fold", None)
+        found = {each.name: each for each in verify(app.graph(), silent)}
     assert [each.severity for each in found.values()] == ["ok"] * len(found)
-    (folded,) = [re.match(r"folded ([\d,]+) commit", text) for text in told if "comparing" in text]
-    assert folded is not None
     rows = re.match(r"([\d,]+) row", found["node index"].detail)
     assert rows is not None
     assert found["rules"].detail == f"kept on {branches + 1} branches"
-    return int(folded[1]), int(rows[1].replace(",", ""))
+    return len(read), int(rows[1].replace(",", ""))
 
 
-def test_the_log_is_folded_once_and_branches_are_compared_by_their_differences() -> None:
+def test_the_log_is_read_once_and_branches_are_compared_by_their_differences() -> None:
     """Neither commits nor nodes are multiplied by the number of branches."""
-    folded, rows = work(12, 3)
-    assert folded == 2 + 12 * (3 + 1)  # types, boxes, and of each branch its own and main's
+    read, rows = work(12, 3)
+    assert read == 2 + 12 * (3 + 1)  # types, boxes, and of each branch its own and main's
     assert 300 < rows < 300 + 12 * 10
 
 
@@ -184,6 +195,23 @@ def test_every_change_of_the_index_is_found(
     with closing(tamper(copy, statement)) as db:
         ours, fresh = (States(each, folded.schema_of) for each in (db, folded.db))
         assert bool(compare(ours, fresh).problems) == (statement in TAMPERED.values())
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1", *TAMPERED.values()], ids=["none", *TAMPERED])
+def test_sums_differ_wherever_anything_does(original: Path, tmp_path: Path, statement: str) -> None:
+    """So that what is wrong is never left out because sums are compared first."""
+    with open_app(shutil.copytree(original, tmp_path / "boxes")) as app:
+        graph = app.graph()
+        sums = LogSums(graph.log, graph.folding)
+        copy = shutil.copy(next(original.rglob("nodes.db")), tmp_path / "nodes.db")
+        with closing(tamper(copy, statement)) as db:
+            rows = rows_as_logged(
+                States(db, graph.file.schema_of),
+                lambda schema: graph.compiled(schema.digest).terms,
+                lambda commit: sums.at(commit).logged,
+                silent,
+            )
+        assert (rows is None) == (statement in TAMPERED.values())
 
 
 @pytest.mark.parametrize("what", ["a node of a branch", "a key of no node"])

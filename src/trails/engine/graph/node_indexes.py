@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from typing import Final
 
 from trails.engine.graph.ancestry import Path as CommitPath
@@ -27,12 +26,14 @@ from trails.model.fairness import NO_ACTOR, WorkInProgress, give_way
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.texts import count
 from trails.model.types import Schema
-from trails.views.base import Comparison
+from trails.views.base import Comparison, Reference
 from trails.views.nodes.chains import add_commit
 from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
+from trails.views.nodes.sums import rows_as_logged
+from trails.views.terms import Terms
 
 AT_ONCE: Final = 1_000
 """Statements that are folded in one part; as many as a writer may be kept waiting for."""
@@ -182,6 +183,11 @@ def _grouped(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
         yield group
 
 
+def _fold_in(reference: Reference, file: NodeFile) -> NodeFile:
+    """The file that the log is folded into where a node index is not what the log says."""
+    return NodeFile(reference.folder / "nodes.db", file.schema_of)
+
+
 _DEEP: Final = 6
 """Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
 _DEEPEST: Final = 24
@@ -290,20 +296,30 @@ class NodeIndexes:
     # --- upkeep --------------------------------------------------------------------------
 
     def verify(
-        self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
+        self, refs: Iterable[Checkout], reference: Reference, progress: Callable[[str], None]
     ) -> Comparison:
-        """Fold every state in the file again, in one pass, and compare."""
+        """Compare every state in the file by sums; where they differ, fold the log and look."""
         del refs  # the file has them all
         if not self.file.frozen:
             self.settling.run()
         with ExitStack() as stack:
-            fresh = stack.enter_context(closing(self.open_fold(folder)))
             with self._writing(NO_ACTOR):
                 if not self.file.frozen:
                     self.settle()
                 heads = {name: head.commit for name, head in self._heads().items()}
-                ours = States(stack.enter_context(self.file.pinned()), fresh.schema_of)
+                pinned = stack.enter_context(self.file.pinned())
+            ours = States(pinned.db, self.file.schema_of)
             stack.callback(ours.close)
+            rows = None
+            if heads.keys() <= ours.layers.refs.keys():
+                rows = rows_as_logged(
+                    ours, self._terms, lambda at: reference.sums.at(at).logged, progress
+                )
+            if rows is not None:
+                reference.nodes_proven = True
+                return Comparison(count(rows, "row"))
+            progress("folding the log again to see what differs")
+            fresh = stack.enter_context(closing(_fold_in(reference, self.file)))
             held = {name: ours.layers[at].position.commit for name, at in ours.layers.refs.items()}
             trunk = held.pop(ROOT_NAME, held[MAIN])
             folded = self.refold.fold(fresh, trunk, heads | held, progress)
@@ -311,9 +327,18 @@ class NodeIndexes:
             found = compare(ours, States(fresh.db, fresh.schema_of))
         return Comparison(count(found.rows, "row"), found.problems)
 
-    def open_fold(self, folder: Path) -> NodeFile:
-        """The file that ``verify`` folds the log into: every branch, as the log says it is."""
-        return NodeFile(folder / "nodes.db", self.file.schema_of)
+    def _terms(self, schema: Schema) -> Terms:
+        return self._folding.compiled(schema.digest).terms
+
+    @contextmanager
+    def as_logged(self, reference: Reference) -> Iterator[NodeFile]:
+        """Every branch as the log says it is: this file, if it has been proven, or a fold."""
+        if reference.nodes_proven:
+            with self.file.pinned() as pinned:
+                yield pinned
+        else:
+            with closing(_fold_in(reference, self.file)) as fresh:
+                yield fresh
 
     def size(self) -> int:
         """The bytes of the file."""

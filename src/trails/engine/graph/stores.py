@@ -31,7 +31,7 @@ from trails.log.payloads import Payload
 from trails.log.storage import bytes_of
 from trails.model.history import Commit, Head, Position
 from trails.model.texts import count
-from trails.views.base import Comparison
+from trails.views.base import Comparison, Reference
 from trails.views.quads.marks import closed_at
 
 if TYPE_CHECKING:
@@ -394,33 +394,31 @@ class Stores:
     # --- upkeep ------------------------------------------------------------------------
 
     def verify(
-        self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
+        self, refs: Iterable[Checkout], reference: Reference, progress: Callable[[str], None]
     ) -> Comparison:
         """Compare the statements of ``main`` and of the branches that have a store."""
         problems, total = [], 0
-        with closing(view.QuadsView(folder / "quads")) as fresh:
-            for checkout in refs:
-                if not self.exists(checkout):
-                    continue
-                with suppress(NotFoundError):  # the branch is deleted meanwhile
-                    statements, differing = self._compare(fresh, checkout)
-                    total += statements
-                    progress(f"compared {count(statements, 'statement')} of {checkout.name}")
-                    if differing:
-                        differ = count(differing, "statement")
-                        problems.append(f"{differ} of {checkout.name} differ from the log")
+        for checkout in refs:
+            if not self.exists(checkout):
+                continue
+            with suppress(NotFoundError):  # the branch is deleted meanwhile
+                statements, differing = self._compare(reference, checkout)
+                total += statements
+                progress(f"compared {count(statements, 'statement')} of {checkout.name}")
+                if differing:
+                    differ = count(differing, "statement")
+                    problems.append(f"{differ} of {checkout.name} differ from the log")
         return Comparison(count(total, "statement"), problems)
 
-    def _compare(self, fresh: QuadsView, checkout: Checkout) -> tuple[int, int]:
-        """(statements, differing ones) of a branch; ``fresh`` is folded to its position."""
-        position, ours = self._reading(
-            checkout, lambda quads: (quads.stored_position(), view.sum_of(quads))
-        )
-        self._walk(fresh, position.commit)
-        if ours == view.sum_of(fresh):
-            return ours[1], 0
-        with self._writing():  # a write may have happened in between
-            return self._reading(checkout, lambda quads: self._count_differences(fresh, quads))
+    def _compare(self, reference: Reference, checkout: Checkout) -> tuple[int, int]:
+        """(statements, differing ones) of a branch; where sums differ, the log is folded."""
+        position, ours, number = self._reading(checkout, view.sum_of)
+        if ours == reference.sums.at(position.commit).stored:
+            return number, 0
+        with closing(view.QuadsView(reference.folder / "quads")) as fresh:
+            self._walk(fresh, position.commit)
+            with self._writing():  # the store stays as it is while it is looked through
+                return self._reading(checkout, lambda quads: self._count_differences(fresh, quads))
 
     def _count_differences(self, fresh: QuadsView, quads: QuadsView) -> tuple[int, int]:
         self._walk(fresh, quads.position.commit)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final
 
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.graph import MAIN, Graph
+from trails.engine.graph.log_sums import LogSums
 from trails.engine.schema.rule_check import broken_rules, broken_since, group_violations
 from trails.engine.upkeep.blob_check import check_blobs
 from trails.errors import CorruptionError, StorageError
@@ -30,7 +30,7 @@ from trails.model.iris import digest_of
 from trails.model.nodes import NodeState
 from trails.model.texts import count
 from trails.model.upkeep import FINDINGS, Finding, flag, passed
-from trails.views.base import View
+from trails.views.base import Reference, View
 from trails.views.nodes.compare import States
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
@@ -57,13 +57,14 @@ def verify(graph: Graph, progress: Callable[[str], None]) -> Iterator[Finding]:
         yield flag("commits_lost", graph.loss.describe(graph.name), "trails recover")
     if pages or chain.severity == "problem" or graph.loss is not None:
         return
-    progress("folding the log again to compare the views")
+    progress("adding up the log to compare the views")
     with tempfile.TemporaryDirectory(prefix="trails-verify-", dir=_roomy(graph)) as folder:
+        reference = Reference(LogSums(graph.log, graph.folding), Path(folder))
         for view in graph.views:
-            yield _check_view(graph, view, Path(folder), progress)
+            yield _check_view(graph, view, reference, progress)
         progress("checking every rule on every branch")
-        with closing(graph.nodes.open_fold(Path(folder))) as fresh:
-            yield _check_rules(graph, fresh)
+        with graph.nodes.as_logged(reference) as states:
+            yield _check_rules(graph, states)
 
 
 def _roomy(graph: Graph) -> Path | None:
@@ -97,11 +98,11 @@ def verify_and_repair(graph: Graph, progress: Callable[[str], None]) -> tuple[Fi
 
 
 def _check_view(
-    graph: Graph, view: View[Checkout], folder: Path, progress: Callable[[str], None]
+    graph: Graph, view: View[Checkout], reference: Reference, progress: Callable[[str], None]
 ) -> Finding:
     """Compare a view with the log; an unreadable view is a finding, too."""
     try:
-        found = view.verify(graph.held_checkouts(), folder, progress)
+        found = view.verify(graph.held_checkouts(), reference, progress)
     except CorruptionError as error:
         return flag("view_differs", error.message, _REPAIR, name=view.name)
     sound = f"{found.compared}, as the log says"

@@ -35,7 +35,7 @@ from trails.views.nodes.rows import Docs, Extract, all_slots, docs_of, unseal
 
 _HANDLES: Final = 200
 _SHOWN: Final = 3
-_UNREADABLE: Final = (
+UNREADABLE: Final = (
     AttributeError,
     LookupError,
     TypeError,
@@ -104,6 +104,10 @@ class States:
         steps = [(layer, -bound) for layer, bound in reversed(self.lineage(name))]
         return steps, name
 
+    def commit(self, name: str) -> str:
+        """The commit that a state says it is at."""
+        return self.layers[self.layers.refs[name]].position.commit
+
     def counts(self, name: str) -> dict[str, int]:
         """How many nodes of each type a state says that it has."""
         live = self.layers[self.layers.refs[name]].live
@@ -135,6 +139,32 @@ class States:
     def _layer_sql(self, name: str) -> tuple[LayerSql, ...]:
         return layer_sql_of(self.lineage(name))
 
+    # --- the root, row by row ------------------------------------------------------------
+
+    def root_rows(self) -> Iterator[tuple[int, str, bytes]]:
+        """(number, handle, document) of all nodes of the root, type by type."""
+        return self._db.execute("SELECT nid, handle, doc FROM nodes NOT INDEXED ORDER BY nid")
+
+    def root_schemas(self) -> dict[str, Schema]:
+        """The schemas with which nodes of the root are read, by digest."""
+        read = (self.schema(name) for name in self.layers.refs)
+        return {schema.digest: schema for schema in read}
+
+    def handle_rows(self) -> tuple[Iterator[tuple[str]], Iterator[tuple[str]]]:
+        """The handle and number of each node: as the table has them, and the index of handles."""
+        query = "SELECT handle || ':' || nid FROM nodes "
+        index = "INDEXED BY sqlite_autoindex_nodes_1 ORDER BY handle"
+        return self._db.execute(f"{query}NOT INDEXED"), self._db.execute(f"{query}{index}")
+
+    def slot(self, name: str) -> int:
+        """The number of a slot; -1, which no row has, if it has none."""
+        return self._slots.get(name, -1)
+
+    def key_rows(self, sid: int) -> Iterator[tuple[bytes]]:
+        """The keys of the root in a slot, each with the number of its node."""
+        query = "SELECT CAST(key || '/' || nid AS BLOB) FROM keys WHERE sid = ?"
+        return self._db.execute(query, (sid,))
+
     # --- what may be different ---------------------------------------------------------
 
     def between(self, one: str, other: str) -> set[str]:
@@ -163,14 +193,17 @@ class States:
 
     # --- keys ----------------------------------------------------------------------------
 
-    def wrong_keys(self) -> Iterator[str]:
-        """The handles of nodes whose keys are not those of their documents, where that is seen."""
+    def wrong_keys(self, *, of_root: bool = True) -> Iterator[str]:
+        """The handles of nodes whose keys are not those of their documents, where that is seen.
+
+        ``of_root``: also of nodes that the root has now.
+        """
         readers: dict[int, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for name in self.layers.refs:
             for layer, _ in self.lineage(name):
                 readers[layer][self.schema(name).digest].append(name)
         known: dict[str, _Keys] = {}
-        for layer, nid, seq, until, handle, doc, keys in self._versions():
+        for layer, nid, seq, until, handle, doc, keys in self._versions(of_root=of_root):
             for digest, names in readers[layer].items():
                 if digest not in known:
                     known[digest] = _Keys(self._schema_of(digest), self._slots, self.texts)
@@ -181,13 +214,20 @@ class States:
                     yield handle or f"the node with number {nid}"
                     break
 
-    def _versions(self) -> Iterator[_Version]:
+    def _versions(self, *, of_root: bool) -> Iterator[_Version]:
         """Every version of every node, with its keys; keys without a node have no handle."""
+        if of_root:
+            yield from self._root_versions()
+        yield from self._other_versions()
+
+    def _root_versions(self) -> Iterator[_Version]:
         nodes = self._db.execute("SELECT nid, seq, handle, doc FROM nodes ORDER BY nid")
         keys = self._db.execute("SELECT nid, sid, key FROM keys ORDER BY nid")
         for (nid,), row, some in _joined(nodes, keys, 1):
             seq, handle, doc = row or (0, "", b"")
             yield ROOT, nid, seq, None, handle, doc, some
+
+    def _other_versions(self) -> Iterator[_Version]:
         rows = self._db.execute(
             "SELECT layer, nid, seq, until, handle, doc FROM rows ORDER BY layer, nid, seq"
         )
@@ -254,7 +294,7 @@ class _Keys:
                 for key in extract(values)
                 for sid in sids
             }
-        except _UNREADABLE:
+        except UNREADABLE:
             return False
 
 
@@ -357,5 +397,5 @@ def _same(handle: str, sides: _Sides, docs: Docs, readers: tuple[_Texts, _Texts]
 
     try:
         return plain(mine, readers[0]) == plain(theirs, readers[1])
-    except _UNREADABLE:
+    except UNREADABLE:
         return False

@@ -299,29 +299,26 @@ class NodeFile:
             yield
 
     @contextmanager
-    def pinned(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees the present state until it is given back.
+    def pinned(self) -> Iterator[PinnedFile]:
+        """The file as it is now, to be read while others write; one in memory is copied.
 
-        As with a draft, only a thread that replaces the file waits for it. A graph in memory has
-        one connection, whose writers wait.
+        As with a draft, only a thread that replaces the file waits for it.
         """
         with self._drafting.shared(), self.errors("read the node index"):
-            if self._path is None:
-                with self._memory_lock:
-                    yield self.db
-                return
-            if self._read_only:
-                connection = connect_read_only(self._path)
-                connection.execute("PRAGMA query_only = OFF")  # for temporary tables
+            if self._read_only and self._path is not None:
+                db = connect_read_only(self._path)
+                db.execute("PRAGMA query_only = OFF")  # for temporary tables
             else:
-                connection = connect(self._path, synchronous="NORMAL")
+                db = connect(self._path, synchronous="NORMAL")
             try:
-                _with_functions(connection)
-                connection.execute("BEGIN")
-                connection.execute("SELECT 1 FROM layers").fetchone()
-                yield connection
+                _with_functions(db)
+                if self._path is None:
+                    with self._memory_lock:
+                        self.db.backup(db)
+                db.execute("BEGIN")
+                yield PinnedFile(db, self.schema_of)  # the first read fixes what all others see
             finally:
-                connection.close()
+                db.close()
 
     @contextmanager
     def draft(self) -> Iterator[DraftFile]:
@@ -658,6 +655,19 @@ class NodeFile:
             "ORDER BY 1 DESC LIMIT ?3"
         )
         return [seq for (seq,) in self.rows(db, query, (handle, before, limit))]
+
+
+class PinnedFile(NodeFile):
+    """A node file at one moment, as one connection sees it; not to be written."""
+
+    def __init__(self, db: sqlite3.Connection, schema_of: Callable[[str], Schema]) -> None:
+        """``db`` is in a transaction, and is closed by its owner."""
+        self._given = db
+        super().__init__(None, schema_of, read_only=True)
+
+    def _open(self) -> sqlite3.Connection:
+        self._load(self._given)
+        return self._given
 
 
 class DraftFile(NodeFile):

@@ -186,9 +186,18 @@ class Docs:
         return _encode(values, self._plain[type_name])
 
     def decode(
-        self, type_name: str, doc: bytes, texts: LongTexts, db: sqlite3.Connection
+        self,
+        type_name: str,
+        doc: bytes,
+        texts: LongTexts,
+        db: sqlite3.Connection,
+        *,
+        declared: bool = False,
     ) -> dict[str, object]:
-        """Values as the engine uses them; long texts are read from where they are."""
+        """Values as the engine uses them; long texts are read from where they are.
+
+        ``declared``: refuse values that are of another type than their fields.
+        """
         long: Mapping[str, LongText] | None = None
         if doc[0] == MARK:
             found = read_document(doc)
@@ -197,6 +206,8 @@ class Docs:
         try:
             values, native = typed.decode(doc), typed.rest
         except msgspec.ValidationError:
+            if declared:
+                raise
             # Written without validation, so perhaps of another type than declared.
             values, native = _DECODER.decode(doc), self._native[type_name]
         if long is not None:

@@ -16,7 +16,6 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Final, cast
@@ -32,6 +31,7 @@ from trails.model.iris import TRAILS, Names
 from trails.views.base import ReadWriteLock
 from trails.views.quads.marks import AT, closed_mark, read_mark, sizes_of
 from trails.views.quads.staging import StagedLoad, batches, pieces
+from trails.views.sums import StatementSum
 from trails.views.terms import load_statements, stored_form
 
 MIB: Final = 1 << 20
@@ -502,30 +502,18 @@ class QuadsView:
         return self.store.quads_for_pattern(None, None, None, ox.DefaultGraph())
 
 
-class _Sum:
-    """A file that keeps nothing but a digest and the number of lines."""
-
-    def __init__(self) -> None:
-        self.digest = sha256()
-        self.lines = 0
-
-    def write(self, block: bytes) -> int:
-        """Take a block."""
-        self.digest.update(block)
-        self.lines += bytes(block).count(b"\n")
-        return len(block)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
-
-
-def sum_of(quads: QuadsView) -> tuple[str, int]:
-    """A digest of all statements, and how many: Oxigraph gives equal stores in equal order."""
-    found = _Sum()
-    quads.store.dump(
-        cast("IO[bytes]", found), format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()
-    )
-    return found.digest.hexdigest(), found.lines
+def sum_of(quads: QuadsView) -> tuple[Position, int, int]:
+    """How far a store is, the sum of its statements and their number, all of one moment."""
+    found = StatementSum(apart=_META.encode() + b" ")
+    quads.store.dump(cast("IO[bytes]", found), format=ox.RdfFormat.N_QUADS)
+    found.finish()
+    if not found.others and not found.count:
+        return Position(0, ""), 0, 0
+    try:
+        (own,) = ox.parse(b"\n".join(found.others), format=ox.RdfFormat.N_QUADS)
+        return Position.parse(getattr(own.object, "value", "")), found.total, found.count
+    except (ValueError, SyntaxError):
+        raise CorruptionError("the quads view does not say how far it is") from None
 
 
 def position_of(store: ox.Store) -> Position | None:

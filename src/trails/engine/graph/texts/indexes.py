@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -35,7 +35,7 @@ from trails.log.storage import bytes_of, storage_errors
 from trails.model.fairness import WorkInProgress, give_way, with_pauses
 from trails.model.history import GENESIS, Commit, Head, Position
 from trails.model.texts import count
-from trails.views.base import Comparison
+from trails.views.base import Comparison, Reference
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME
 from trails.views.text.manifest import (
@@ -462,13 +462,13 @@ class TextIndexes:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def verify(
-        self, refs: Iterable[Checkout], folder: Path, progress: Callable[[str], None]
+        self, refs: Iterable[Checkout], reference: Reference, progress: Callable[[str], None]
     ) -> Comparison:
         """Compare every text of ``main``, and of branches with an index of their own."""
         self._start()
         self._backlog.complete()
         problems, total = [], 0
-        with closing(self._source.folded(folder / "nodes.db", self._main.nodes, progress)) as fresh:
+        with self._source.as_logged(reference, self._main.nodes, progress) as fresh:
             for checkout in refs:
                 name = checkout.name if checkout.name in fresh.layers.refs else ROOT_NAME
                 nodes = NodeIndex(fresh, name)

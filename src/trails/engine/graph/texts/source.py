@@ -7,7 +7,7 @@ touches is read from its statements in the log. Needs no lock but those of the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from trails.engine.graph.folding import Folding, Refold
@@ -27,6 +27,7 @@ from trails.model.fairness import give_way
 from trails.model.history import Commit
 from trails.model.iris import Names
 from trails.model.types import Schema
+from trails.views.base import Reference
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 
@@ -133,16 +134,27 @@ class TextSource:
             for part in parts:
                 yield from self._scan.touches(part, wanted)
 
-    # --- the log, folded anew --------------------------------------------------------------
+    # --- the log, as nodes -----------------------------------------------------------------
 
-    def folded(self, path: Path, nodes: NodeIndex, progress: Callable[[str], None]) -> NodeFile:
-        """A node file with the log; filled up to where a node index is, unless it has been."""
+    @contextmanager
+    def as_logged(
+        self, reference: Reference, nodes: NodeIndex, progress: Callable[[str], None]
+    ) -> Iterator[NodeFile]:
+        """Nodes as the log has them: those of a node index, if it is proven, or a fold.
+
+        That is filled up to where the node index is, unless it has been.
+        """
+        if reference.nodes_proven:
+            with nodes.file.pinned() as pinned:
+                yield pinned
+            return
+        path = reference.folder / "nodes.db"
         is_filled = path.exists()
-        fresh = NodeFile(path, nodes.file.schema_of)
-        if not is_filled:
-            refold = Refold(self.ancestry, self._folding, self._folding.compiled)
-            refold.fold(fresh, nodes.position.commit, {}, progress)
-        return fresh
+        with closing(NodeFile(path, nodes.file.schema_of)) as fresh:
+            if not is_filled:
+                refold = Refold(self.ancestry, self._folding, self._folding.compiled)
+                refold.fold(fresh, nodes.position.commit, {}, progress)
+            yield fresh
 
     def use_own_schema(self, nodes: NodeIndex) -> None:
         """Read a node index with the types of the commit that it is at."""
