@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import zip_longest
 from typing import IO, TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -73,6 +74,9 @@ class Folding:
     ) -> Generator[int, None, None]:
         former, compiled = self.types_around(commit)
         with self.statements(commit) as (removed, added):
+            if undo and former.schema.digest == compiled.schema.digest:
+                yield from self._undo(nodes, compiled.terms, removed, added, seq, size)
+                return
             # What a commit removes was written with the types before it.
             steps = [(former, removed, False), (compiled, added, True)]
             for types, stream, adding in reversed(steps) if undo else steps:
@@ -83,6 +87,27 @@ class Folding:
                     self._put(nodes, terms, terms.changes(gone, come), seq)
                     yield len(quads)
             self._adopt(nodes, (former if undo else compiled).schema)
+        yield 1
+
+    def _undo(
+        self,
+        nodes: NodeIndex,
+        terms: Terms,
+        removed: IO[bytes],
+        added: IO[bytes],
+        seq: int,
+        size: int,
+    ) -> Generator[int, None, None]:
+        """Undo a commit that changed no types, both halves side by side.
+
+        They have the nodes in the same order, so most are changed once. It does not matter if the
+        halves drift apart: such a commit removes no statement that it adds.
+        """
+        half = max(1, size // 2)
+        halves = (batched(terms.parse(each), half) for each in (added, removed))
+        for gone, come in zip_longest(*halves, fillvalue=()):
+            self._put(nodes, terms, terms.changes(gone, come), seq)
+            yield len(gone) + len(come)
         yield 1
 
     def types_around(self, commit: Commit) -> tuple[CompiledSchema, CompiledSchema]:

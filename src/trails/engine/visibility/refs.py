@@ -182,6 +182,10 @@ AT_ONCE: Final = 1_000
 """Statements that are undone or redone while the lock is held; more of them take several parts."""
 PART: Final = 250
 """Statements of one part, for which a writer may have to wait: about 4 ms."""
+_KEYS: Final = 500_000
+"""Keys of a layer that memory holds: some 80 MB."""
+_KEYS_AT_ONCE: Final = 4_000
+"""Keys of one part, which take as long."""
 _ACTOR: Final = "/snapshots"
 """The actor that takes the writer's lock, so that writers and snapshots alternate."""
 _MOST: Final = 64
@@ -241,9 +245,13 @@ def _build(graph: Graph, name: str, head: Head) -> None:
                 graph.compiled(graph.ancestry.schema_at(base.nodes.position.commit)).schema
             )
     try:
+        nodes.let_keys_wait()
         with closing(graph.folding.walk_parts(nodes, path, PART)) as parts:
             while _do_part(graph, nodes, parts):
+                if nodes.waiting_keys > _KEYS:
+                    _put_keys(graph, nodes)
                 give_way()
+        _put_keys(graph, nodes)
         with graph.writing(_ACTOR):
             if nodes.known:
                 make_room(graph, _MOST - 1, _MOST_ROWS)
@@ -268,6 +276,17 @@ def _do_part(graph: Graph, nodes: NodeIndex, parts: Iterator[int]) -> bool:
                     return False
                 work += done
     return True
+
+
+def _put_keys(graph: Graph, nodes: NodeIndex) -> None:
+    """Put the keys that wait into their table, in parts."""
+    while nodes.waiting_keys:
+        with graph.writing(_ACTOR):
+            if not nodes.known:
+                return
+            with graph.file.transaction():
+                nodes.put_waiting_keys(_KEYS_AT_ONCE)
+        give_way()
 
 
 def _finish(graph: Graph, nodes: NodeIndex, name: str, head: Head) -> None:

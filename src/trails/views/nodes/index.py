@@ -49,6 +49,7 @@ from trails.views.nodes.rows import (
     Extract,
     KeyColumn,
     Slot,
+    Values,
     after_prefix,
     all_slots,
     docs_of,
@@ -62,9 +63,13 @@ if TYPE_CHECKING:
 _HANDLES: Final = 200
 _PAGE: Final = 1000
 _EMPTY: Final = Schema()
+_SEVERAL: Final = 16
+"""Nodes from which it pays to put them table by table."""
+_INSERT_ROW_KEYS: Final = "INSERT OR REPLACE INTO row_keys"
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
 KeyRow = tuple[int, bytes, int]
+LayerKeyRow = tuple[int, int, bytes, int, int, int]
 Plan = list[tuple[Extract, KeyColumn | None, tuple[int, ...]]]
 T = TypeVar("T")
 _UNREADABLE: Final = (
@@ -104,6 +109,10 @@ class NodeIndex:
         self._lineage: list[tuple[int, int]] = []
         self._layer_sql: tuple[LayerSql, ...] = ()
         self._lookup = ""
+        self._waiting: list[LayerKeyRow] | None = None
+        """Keys that are not in their table yet; None where none have to wait."""
+        self._sorted = 0
+        """How many of them are in order, last first: all, if none came since."""
         self.follow(_EMPTY)
 
     @property
@@ -503,16 +512,7 @@ class NodeIndex:
             self.file.insert("INSERT INTO nodes", rows, 4)
             self._count(type_name, len(nodes))
             values = [state.values for _, state in nodes]
-            for extract, column, sids in with_pauses(self._plan(type_name)):
-                each_key = (
-                    list(zip(column(values), nids, strict=True))
-                    if column is not None
-                    else [
-                        (key, nid)
-                        for nid, held in zip(nids, values, strict=True)
-                        for key in extract(held)
-                    ]
-                )
+            for sids, each_key in self._columns(type_name, nids, values):
                 for sid in sids:
                     put = watched if sid in self._watched else keys
                     put += [(sid, key, nid) for key, nid in each_key]
@@ -556,12 +556,17 @@ class NodeIndex:
 
     def _insert_row_keys(self, layer: int, keys: Iterable[KeyRow], seq: int, until: int) -> None:
         rows = [(layer, sid, key, nid, seq, until) for sid, key, nid in keys]
-        self.file.insert("INSERT OR REPLACE INTO row_keys", rows, 6)
+        self.file.insert(_INSERT_ROW_KEYS, rows, 6)
 
     def _put_rows(
         self, layer: Layer, seq: int, changes: Sequence[Replacement]
     ) -> list[Replacement]:
         db, number = self.file.db, layer.number
+        if len(changes) >= _SEVERAL and all(
+            change.before is None or change.before.layer != number for change in changes
+        ):
+            return self._put_first_rows(number, seq, changes)
+        self.put_waiting_keys()  # some may be replaced
         large: list[Replacement] = []
         for change in with_pauses(changes):
             before, after = change.before, change.after
@@ -587,6 +592,106 @@ class NodeIndex:
             if self._insert_row(number, Stored(nid, seq, after, number)) > LARGE_NODE:
                 large.append(change)
         return large
+
+    def _put_first_rows(
+        self, number: int, seq: int, changes: Sequence[Replacement]
+    ) -> list[Replacement]:
+        """Put nodes of which a layer has no version yet, one table and field at a time."""
+        past: list[tuple[str, int]] = []
+        hides: list[tuple[int, int, int]] = []
+        rows: list[tuple[int, int, int, int, str, bytes]] = []
+        types: dict[str, list[tuple[int, NodeState]]] = {}
+        large: list[Replacement] = []
+        for change in with_pauses(changes):
+            before, after, nid = change.before, change.after, change.nid
+            if before is not None:
+                nid = before.nid
+                past.append((change.handle, before.seq))
+                hides.append((nid, number, seq))
+            if after is None:
+                assert before is not None  # noqa: S101 - nothing to delete otherwise
+                past.append((change.handle, seq))
+                self.file.keep_number(change.handle, before.nid)
+                self._count(before.state.type, -1)
+                continue
+            if before is None:
+                nid = nid or self.file.new_node(change.handle, after.type)
+                self._count(after.type, 1)
+            assert nid is not None  # noqa: S101 - a node that is there has one
+            doc, size = self._document(change.handle, after)
+            rows.append((number, nid, seq, FOREVER, change.handle, doc))
+            types.setdefault(after.type, []).append((nid, after))
+            if size > LARGE_NODE:
+                large.append(change)
+        insert = self.file.insert
+        insert("INSERT OR IGNORE INTO past", sorted(each for each in past if each[1]), 2)
+        insert("INSERT OR IGNORE INTO hides", sorted(hides), 3)
+        insert("INSERT OR REPLACE INTO rows", sorted(rows), 6)
+        keys = [key for name, nodes in types.items() for key in self._keys_of(name, nodes, seq)]
+        if self._waiting is None:
+            insert(_INSERT_ROW_KEYS, sorted(keys), 6)
+        else:
+            self._waiting += keys
+        return large
+
+    def _keys_of(
+        self, type_name: str, nodes: Sequence[tuple[int, NodeState]], seq: int
+    ) -> list[LayerKeyRow]:
+        """The keys of nodes of a type under this schema and those of the layers that see them."""
+        nids, values = [nid for nid, _ in nodes], [state.values for _, state in nodes]
+        layer, keys = self.layer.number, list[LayerKeyRow]()
+        for sids, found in self._columns(type_name, nids, values):
+            for sid in sids:
+                keys += [(layer, sid, key, nid, seq, FOREVER) for key, nid in found]
+        for digest in self.file.layers.schemas_above(layer) - {self.schema.digest}:
+            schema = self.file.schema_of(digest)
+            for nid, state in nodes:
+                some = self._keys_under(schema, Stored(nid, seq, state))
+                keys += [(layer, *key, seq, FOREVER) for key in some]
+        return keys
+
+    # --- a layer that nobody reads yet -----------------------------------------------------
+
+    def let_keys_wait(self) -> None:
+        """Put no keys of new rows from now on but with ``put_waiting_keys``.
+
+        As they come they would touch most pages of the layer's keys again in each transaction; in
+        order they touch each once.
+        """
+        self._waiting = []
+
+    @property
+    def waiting_keys(self) -> int:
+        """How many keys wait."""
+        return len(self._waiting or ())
+
+    def put_waiting_keys(self, most: int | None = None) -> None:
+        """Put the first of the keys that wait, in the order of the table."""
+        waiting = self._waiting
+        if waiting:
+            if self._sorted != len(waiting):
+                waiting.sort(reverse=True)
+            at = 0 if most is None else max(0, len(waiting) - most)
+            some = waiting[at:]
+            del waiting[at:]
+            self._sorted = at
+            with self.file.errors("write the node index"):
+                self.file.insert(_INSERT_ROW_KEYS, some[::-1], 6)
+
+    def _columns(
+        self, type_name: str, nids: Sequence[int], values: Sequence[Values]
+    ) -> Iterator[tuple[tuple[int, ...], list[tuple[bytes, int]]]]:
+        """For each key that nodes of a type have: the slots that hold it, and it of each node."""
+        for extract, column, sids in with_pauses(self._plan(type_name)):
+            if column is not None:
+                yield sids, list(zip(column(values), nids, strict=True))
+            else:
+                found = [
+                    (key, nid)
+                    for nid, held in zip(nids, values, strict=True)
+                    for key in extract(held)
+                ]
+                yield sids, found
 
     def _end_row(self, layer: Layer, before: Stored, until: int) -> None:
         """A version of this layer is replaced: keep it closed, or drop it."""
@@ -692,6 +797,7 @@ class NodeIndex:
         file, root = self.file, self.layer.number == ROOT
         with file.errors("write the node index"):
             file.put_waiting()
+            self.put_waiting_keys()
             before = {name: _names(slots) for name, slots in self._all_slots.items()}
             self.follow(schema)
             after = {name: _names(slots) for name, slots in self._all_slots.items()}

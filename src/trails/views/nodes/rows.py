@@ -371,10 +371,13 @@ def slots_of(schema: Schema, type_name: str) -> tuple[Slot, ...]:
                 if group
                 in (schema.by_name[name].unique if distinct else schema.by_name[name].index)
             ]
-            extract = _extract_group([descriptor.by_name[name] for name in group], unique=distinct)
+            fields = [descriptor.by_name[name] for name in group]
+            extract = _extract_group(fields, unique=distinct)
+            column = None if distinct else _group_column(fields)
             for name in holders if not distinct else holders[-1:]:
                 label = slot_name(name, group) + ("!" if distinct else "")
-                slots.append(Slot(label, extract, group if distinct else (), fields=group))
+                together = group if distinct else ()
+                slots.append(Slot(label, extract, together, fields=group, column=column))
     return tuple(slots)
 
 
@@ -393,6 +396,18 @@ def _key_column(field: PredicateDescriptor) -> KeyColumn | None:
         if max(map(len, keys), default=0) > LONG:
             keys = [key if len(key) <= LONG else _cut(key) for key in keys]
         return keys
+
+    return column
+
+
+def _group_column(fields: list[PredicateDescriptor]) -> KeyColumn | None:
+    columns = [each for each in map(_key_column, fields) if each is not None]
+    if len(columns) < len(fields):
+        return None
+
+    def column(nodes: Sequence[Values]) -> list[bytes]:
+        parts = [map(escape, each(nodes)) for each in columns]
+        return list(map(b"".join, zip(*parts, strict=True)))
 
     return column
 
