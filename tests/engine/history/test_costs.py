@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -15,6 +16,7 @@ from trails import App, node_type, predicate
 from trails.engine.history.branches import create_branch
 from trails.engine.session.context import GraphContext
 from trails.model.history import MergeRequest
+from trails.views.nodes.index import NodeIndex
 
 
 @node_type
@@ -119,6 +121,27 @@ def test_a_snapshot_is_counted_once() -> None:
         app.context(snapshot=commit)
     app.graph().file.db.set_trace_callback(None)
     assert 0 < sum("count(*) FROM rows" in text for text in told) < len(commits)
+
+
+def test_a_large_commit_is_undone_once_a_node_and_its_keys_are_put_in_order(
+    tmp_path: Path,
+) -> None:
+    """Neither both halves of a commit one by one, nor the keys of each part by themselves."""
+    count, told = 3_000, list[str]()
+    app = App(Item, name="costs", folder=tmp_path)
+    save(app.context(), count, 1)
+    before = app.context().kg.head.commit
+    save(app.context(), count, 2)
+    app.graph().file.db.set_trace_callback(told.append)
+    with patch.object(NodeIndex, "put_all", autospec=True, side_effect=NodeIndex.put_all) as put:
+        snapshot = app.context(snapshot=before)
+    app.graph().file.db.set_trace_callback(None)
+    assert Item.get(snapshot, "i7").value == 1
+    assert sum(len(call.args[2]) for call in put.call_args_list) == count
+    keys = [text for text in told if "INTO row_keys" in text]
+    assert len(keys) <= 2 * count / 100 + 10  # a hundred a statement
+    assert max(text.count("(") for text in told) < 5_000  # and a part is small
+    app.close()
 
 
 @pytest.mark.parametrize("cost", [steps_of_reading, steps_of_going_back])

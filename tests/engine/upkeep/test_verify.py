@@ -23,11 +23,13 @@ from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.model.history import Commit
 from trails.model.names import branch_folder
 from trails.model.results import ReadOnly
+from trails.model.texts import count
 from trails.model.upkeep import Finding
 from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
-from trails.views.nodes.rows import seal, unseal
+from trails.views.nodes.rows import Docs, seal, unseal
 from trails.views.nodes.sums import rows_as_logged
+from trails.views.quads.view import QuadsView
 
 
 @node_type(unique=[("shelf", "place")])
@@ -69,8 +71,8 @@ def problems(app: App) -> dict[str, Finding]:
 # --- what it costs ------------------------------------------------------------------------
 
 
-def work(branches: int, commits: int) -> tuple[int, int]:
-    """(commits read, rows compared) for a graph with so many branches of so many commits."""
+def work(branches: int, commits: int) -> tuple[int, int, int]:
+    """(commits read, rows compared, documents read) with so many branches of so many commits."""
     app = open_app(None)
     app.context().kg.save_all(boxes(300, 1))
     for number in range(branches):
@@ -80,28 +82,36 @@ def work(branches: int, commits: int) -> tuple[int, int]:
             Box(code=f"b{step}", size=number + 5).save(side, upsert=True)
         Box(code=f"main-{number}").save(app.context())
     read: list[str] = []
-    add = LogSums._add
+    documents: list[str] = []
+    add, decode = LogSums._add, Docs.decode
 
     def note(sums: LogSums, commit: Commit) -> None:
         read.append(commit.id)
         add(sums, commit)
 
+    def note_document(docs: Docs, *of: object, **how: object) -> object:
+        documents.append("")
+        return decode(docs, *of, **how)  # type: ignore[arg-type]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LogSums, "_add", note)
-        patch.setattr(Refold, "fold", None)
+        patch.setattr(Docs, "decode", note_document)
+        patch.setattr(Refold, "fold", None)  # neither the log
+        patch.setattr(QuadsView, "apply_stream", None)  # nor a store is made again
         found = {each.name: each for each in verify(app.graph(), silent)}
     assert [each.severity for each in found.values()] == ["ok"] * len(found)
     rows = re.match(r"([\d,]+) row", found["node index"].detail)
     assert rows is not None
-    assert found["rules"].detail == f"kept on {branches + 1} branches"
-    return len(read), int(rows[1].replace(",", ""))
+    assert found["rules"].detail == f"kept on {count(branches + 1, 'branch', 'branches')}"
+    return len(read), int(rows[1].replace(",", "")), len(documents)
 
 
 def test_the_log_is_read_once_and_branches_are_compared_by_their_differences() -> None:
     """Neither commits nor nodes are multiplied by the number of branches."""
-    read, rows = work(12, 3)
+    read, rows, documents = work(12, 3)
     assert read == 2 + 12 * (3 + 1)  # types, boxes, and of each branch its own and main's
     assert 300 < rows < 300 + 12 * 10
+    assert documents < work(0, 0)[2] + 12 * 60
 
 
 # --- what it finds -------------------------------------------------------------------------

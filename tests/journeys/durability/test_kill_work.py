@@ -41,8 +41,8 @@ class State:
 
     commits: tuple[str, ...]
     heads: dict[str, str]
-    statements: dict[str, tuple[str, int]]
-    """Branch → digest and number of its statements."""
+    statements: dict[str, tuple[int, int]]
+    """Branch → sum and number of its statements."""
     activities: list[str]
 
 
@@ -56,7 +56,7 @@ def state_of(project: Path) -> State:
         return State(
             tuple(each.id for each in graph.log.commits()),
             {name: head.commit for name, head in branches.items()},
-            {name: graph.reading_quads(graph.checkout(name), sum_of) for name in branches},
+            {name: graph.reading_quads(graph.checkout(name), sum_of)[1:] for name in branches},
             [each.name for _, each in graph.activities.read()],
         )
 
