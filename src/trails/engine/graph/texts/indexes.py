@@ -17,7 +17,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -38,6 +38,7 @@ from trails.model.texts import count
 from trails.views.base import Comparison, Reference
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME
+from trails.views.sums import MODULUS, sum_of_lines
 from trails.views.text.manifest import (
     MANIFEST,
     IndexRecord,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 else:
     text_index = later("trails.views.text.index")
 
+_MANY: Final = 10_000
+"""Texts that are added up at once."""
 _UNSAVED: Final = 1_000
 """Commits that a catch-up after a crash has to look at, at most."""
 _DELAY: Final = 1.0
@@ -584,9 +587,8 @@ def _entries(texts: Mapping[str, Text | None]) -> Iterator[IndexedText]:
 def _summed(entries: Iterable[IndexedText], without: Container[str]) -> tuple[int, int]:
     """A sum that does not depend on the order of texts, and their number."""
     total = number = 0
-    for each in entries:
-        if each.handle not in without:
-            place = f"{each.handle} {each.item} ".encode()
-            total += int.from_bytes(sha256(place + each.digest).digest(), "big")
-            number += 1
-    return total % 2**256, number
+    kept = (each for each in entries if each.handle not in without)
+    while some := list(islice(kept, _MANY)):
+        total += sum_of_lines(f"{each.handle} {each.item} ".encode() + each.digest for each in some)
+        number += len(some)
+    return total % MODULUS, number
