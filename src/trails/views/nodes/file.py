@@ -549,7 +549,7 @@ class NodeFile:
             self.db.execute(f"{start} VALUES {','.join([row] * size)}", values)
             at += size
         if left:
-            self.db.executemany(f"{start} VALUES {row}", rows[at:])
+            self.db.execute(f"{start} VALUES {row}", rows[at])
 
     def wait(self, keys: Sequence[tuple[int, bytes, int]]) -> None:
         """Take keys of the root that no one looks at before ``put_waiting``.

@@ -26,6 +26,7 @@ from trails.model.nodes import LARGE_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.json_values import Json
 from trails.views.nodes.file import DraftFile, NodeFile, marks
+from trails.views.nodes.key_plans import COLUMN, KeyPlan, keys_in, same_fields
 from trails.views.nodes.layers import (
     FOREVER,
     ROOT,
@@ -47,9 +48,7 @@ from trails.views.nodes.rows import (
     MISSING,
     PRESENT,
     Extract,
-    KeyColumn,
     Slot,
-    Values,
     after_prefix,
     all_slots,
     docs_of,
@@ -63,14 +62,12 @@ if TYPE_CHECKING:
 _HANDLES: Final = 200
 _PAGE: Final = 1000
 _EMPTY: Final = Schema()
-_SEVERAL: Final = 16
-"""Nodes from which it pays to put them table by table."""
-_INSERT_ROW_KEYS: Final = "INSERT OR REPLACE INTO row_keys"
 _PATIENT: Final = 500
 """New nodes at a time from which keys are put in order at the end of the write."""
+_INSERT_ROW_KEYS: Final = "INSERT OR REPLACE INTO row_keys"
 KeyRow = tuple[int, bytes, int]
 LayerKeyRow = tuple[int, int, bytes, int, int, int]
-Plan = list[tuple[Extract, KeyColumn | None, tuple[int, ...]]]
+"""Layer, slot, key, node, and from when until when it is there."""
 T = TypeVar("T")
 _UNREADABLE: Final = (
     LookupError,
@@ -162,7 +159,7 @@ class NodeIndex:
             name: tuple(slot for slot in slots if slot.unique)
             for name, slots in self._all_slots.items()
         }
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, tuple[KeyPlan, ...]] = {}
         self._changed: dict[tuple[str, str], frozenset[str]] = {}
         """Fields that another schema has with other values, by its digest and their type."""
         self._watched: set[int] = set()
@@ -441,52 +438,109 @@ class NodeIndex:
     def _put_root(
         self, layer: Layer, seq: int, changes: Sequence[Replacement]
     ) -> list[Replacement]:
-        db, kept_from = self.file.db, layer.newest_fork
         if len(changes) >= _PATIENT and all(change.before is None for change in changes):
             return self._put_new(seq, changes)
-        self.file.put_waiting()
-        gone_keys: list[KeyRow] = []
-        new_keys: list[KeyRow] = []
+        db, file = self.file.db, self.file
+        file.put_waiting()
+        past: list[tuple[str, int]] = []
+        kept: list[Stored] = []
         inserts: list[tuple[int, str, int, bytes]] = []
+        updates: list[tuple[int, bytes, int]] = []
+        pairs: dict[str, list[_Pair]] = {}
         steps: Counter[str] = Counter()
         large: list[Replacement] = []
         for change in with_pauses(changes):
             before, after = change.before, change.after
-            old = () if before is None else self._keys(before.nid, before.state)
             if before is not None:
-                self._remember(change.handle, before.seq)
-                if before.seq <= kept_from:
-                    self._insert_row(ROOT, before, seq, old)  # a layer still sees it
+                past.append((change.handle, before.seq))
+                if before.seq <= layer.newest_fork:
+                    kept.append(before)
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
-                gone_keys.extend(old)
+                past.append((change.handle, seq))
+                pairs.setdefault(before.state.type, []).append((before.nid, before.state, None))
                 db.execute("DELETE FROM nodes WHERE nid = ?", (before.nid,))
-                self.file.keep_number(change.handle, before.nid)
-                self._remember(change.handle, seq)
+                file.keep_number(change.handle, before.nid)
                 steps[before.state.type] -= 1
                 continue
             doc, size = self._document(change.handle, after)
             if size > LARGE_NODE:
                 large.append(change)
             if before is None:
-                nid = change.nid or self.file.new_node(change.handle, after.type)
+                nid = change.nid or file.new_node(change.handle, after.type)
                 steps[after.type] += 1
                 inserts.append((nid, change.handle, seq, doc))
-                new_keys.extend(self._keys(nid, after))
-                continue
-            new = self._keys(before.nid, after)
-            kept = set(old).intersection(new)
-            gone_keys.extend(key for key in old if key not in kept)
-            new_keys.extend(key for key in new if key not in kept)
-            db.execute("UPDATE nodes SET seq = ?, doc = ? WHERE nid = ?", (seq, doc, before.nid))
+                pairs.setdefault(after.type, []).append((nid, None, after))
+            else:
+                updates.append((seq, doc, before.nid))
+                pairs.setdefault(after.type, []).append((before.nid, before.state, after))
+        self._remember_all(past)
+        if kept:
+            self._keep_versions(layer, seq, kept)
         for type_name, step in steps.items():
             self._count(type_name, step)
-        self.file.insert("INSERT INTO nodes", inserts, 4)
-        if gone_keys:
-            db.executemany("DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone_keys)
-        new_keys.sort()  # neighbours in the table are written together
-        self.file.insert("INSERT OR IGNORE INTO keys", new_keys, 3)
+        if updates:
+            db.executemany("UPDATE nodes SET seq = ?, doc = ? WHERE nid = ?", updates)
+        file.insert("INSERT INTO nodes", inserts, 4)
+        self._change_keys(pairs)
         return large
+
+    def _change_keys(self, changes: Mapping[str, Sequence[_Pair]]) -> None:
+        """Bring the root's keys up to date, by type."""
+        gone: list[KeyRow] = []
+        come: list[KeyRow] = []
+        for type_name, some in changes.items():
+            self._compare_keys(type_name, some, gone, come)
+        gone.sort()  # neighbours in the table are written together
+        come.sort()
+        if gone:
+            self.file.db.executemany("DELETE FROM keys WHERE sid = ? AND key = ? AND nid = ?", gone)
+        self.file.insert("INSERT OR IGNORE INTO keys", come, 3)
+
+    def _compare_keys(
+        self, type_name: str, nodes: Sequence[_Pair], gone: list[KeyRow], come: list[KeyRow]
+    ) -> None:
+        """Add the keys that nodes of a type lose and win; of unchanged fields none are made."""
+        nids = [nid for nid, _, _ in nodes]
+        olds = [None if old is None else old.values for _, old, _ in nodes]
+        news = [None if new is None else new.values for _, _, new in nodes]
+        same = same_fields(self._plan(type_name), olds, news)
+        for plan in with_pauses(self._plan(type_name)):
+            if same.issuperset(plan.fields):
+                continue
+            was, now = keys_in(plan, nids, olds), keys_in(plan, nids, news)
+            kept = set(was).intersection(now)
+            lost = [each for each in was if each not in kept]
+            won = [each for each in now if each not in kept]
+            for sid in plan.sids:
+                gone += [(sid, key, nid) for key, nid in lost]
+                come += [(sid, key, nid) for key, nid in won]
+
+    def _keep_versions(self, layer: Layer, until: int, versions: Sequence[Stored]) -> None:
+        """Keep what is replaced for the layers that grew out of this one and still see it.
+
+        A layer that has a version of its own, as its own layers do, hides this one.
+        """
+        ends = {each.number: each for each in self.file.layers.children(layer.number)}
+        first_fork = {
+            number: min((each.fork for each in self.file.layers.children(number)), default=FOREVER)
+            for number in ends
+        }
+        hidden: set[tuple[int, int]] = set()
+        for some in batched([each.nid for each in versions], _HANDLES):
+            query = f"SELECT nid, layer, seq FROM hides WHERE nid IN ({marks(len(some))})"  # noqa: S608
+            for nid, number, seq in self.file.db.execute(query, some):
+                if seq <= first_fork.get(number, -1):
+                    hidden.add((nid, number))
+        kept = [
+            each
+            for each in with_pauses(versions)
+            if any(
+                each.seq <= child.fork and (each.nid, number) not in hidden
+                for number, child in ends.items()
+            )
+        ]
+        self._insert_rows(layer.number, kept, until)
 
     def _put_new(self, seq: int, changes: Sequence[Replacement]) -> list[Replacement]:
         """Put many new nodes, one field of all nodes of a type at a time.
@@ -512,8 +566,9 @@ class NodeIndex:
             self.file.insert("INSERT INTO nodes", rows, 4)
             self._count(type_name, len(nodes))
             values = [state.values for _, state in nodes]
-            for sids, each_key in self._columns(type_name, nids, values):
-                for sid in sids:
+            for plan in with_pauses(self._plan(type_name)):
+                each_key = keys_in(plan, nids, values)
+                for sid in plan.sids:
                     put = watched if sid in self._watched else keys
                     put += [(sid, key, nid) for key, nid in each_key]
         self.file.wait(keys)
@@ -561,26 +616,23 @@ class NodeIndex:
     def _put_rows(
         self, layer: Layer, seq: int, changes: Sequence[Replacement]
     ) -> list[Replacement]:
-        db, number = self.file.db, layer.number
-        if len(changes) >= _SEVERAL and all(
-            change.before is None or change.before.layer != number for change in changes
-        ):
-            return self._put_first_rows(number, seq, changes)
-        self.put_waiting_keys()  # some may be replaced
-        large: list[Replacement] = []
+        number = layer.number
+        past: list[tuple[str, int]] = []
+        hides: list[tuple[int, int, int]] = []
+        ended: list[Stored] = []
+        rows: list[Stored] = []
+        changed: list[Replacement] = []
         for change in with_pauses(changes):
             before, after = change.before, change.after
             if before is not None:
-                self._remember(change.handle, before.seq)
+                past.append((change.handle, before.seq))
                 if before.layer != number:
-                    db.execute(
-                        "INSERT OR IGNORE INTO hides VALUES (?, ?, ?)", (before.nid, number, seq)
-                    )
+                    hides.append((before.nid, number, seq))
                 else:
-                    self._end_row(layer, before, seq)
+                    ended.append(before)
             if after is None:
                 assert before is not None  # noqa: S101 - nothing to delete otherwise
-                self._remember(change.handle, seq)
+                past.append((change.handle, seq))
                 self.file.keep_number(change.handle, before.nid)
                 self._count(before.state.type, -1)
                 continue
@@ -589,66 +641,16 @@ class NodeIndex:
                 self._count(after.type, 1)
             else:
                 nid = before.nid
-            if self._insert_row(number, Stored(nid, seq, after, number)) > LARGE_NODE:
-                large.append(change)
-        return large
-
-    def _put_first_rows(
-        self, number: int, seq: int, changes: Sequence[Replacement]
-    ) -> list[Replacement]:
-        """Put nodes of which a layer has no version yet, one table and field at a time."""
-        past: list[tuple[str, int]] = []
-        hides: list[tuple[int, int, int]] = []
-        rows: list[tuple[int, int, int, int, str, bytes]] = []
-        types: dict[str, list[tuple[int, NodeState]]] = {}
-        large: list[Replacement] = []
-        for change in with_pauses(changes):
-            before, after, nid = change.before, change.after, change.nid
-            if before is not None:
-                nid = before.nid
-                past.append((change.handle, before.seq))
-                hides.append((nid, number, seq))
-            if after is None:
-                assert before is not None  # noqa: S101 - nothing to delete otherwise
-                past.append((change.handle, seq))
-                self.file.keep_number(change.handle, before.nid)
-                self._count(before.state.type, -1)
-                continue
-            if before is None:
-                nid = nid or self.file.new_node(change.handle, after.type)
-                self._count(after.type, 1)
-            assert nid is not None  # noqa: S101 - a node that is there has one
-            doc, size = self._document(change.handle, after)
-            rows.append((number, nid, seq, FOREVER, change.handle, doc))
-            types.setdefault(after.type, []).append((nid, after))
-            if size > LARGE_NODE:
-                large.append(change)
-        insert = self.file.insert
-        insert("INSERT OR IGNORE INTO past", sorted(each for each in past if each[1]), 2)
-        insert("INSERT OR IGNORE INTO hides", sorted(hides), 3)
-        insert("INSERT OR REPLACE INTO rows", sorted(rows), 6)
-        keys = [key for name, nodes in types.items() for key in self._keys_of(name, nodes, seq)]
-        if self._waiting is None:
-            insert(_INSERT_ROW_KEYS, sorted(keys), 6)
-        else:
-            self._waiting += keys
-        return large
-
-    def _keys_of(
-        self, type_name: str, nodes: Sequence[tuple[int, NodeState]], seq: int
-    ) -> list[LayerKeyRow]:
-        """The keys of nodes of a type under this schema and those of the layers that see them."""
-        nids, values = [nid for nid, _ in nodes], [state.values for _, state in nodes]
-        layer, keys = self.layer.number, list[LayerKeyRow]()
-        for sids, found in self._columns(type_name, nids, values):
-            for sid in sids:
-                keys += [(layer, sid, key, nid, seq, FOREVER) for key, nid in found]
-        for digest in self.file.layers.schemas_above(layer) - {self.schema.digest}:
-            schema = self.file.schema_of(digest)
-            for nid, state in nodes:
-                some = self._keys_under(schema, Stored(nid, seq, state))
-                keys += [(layer, *key, seq, FOREVER) for key in some]
-        return keys
+            rows.append(Stored(nid, seq, after, number))
+            changed.append(change)
+        self._remember_all(past)
+        hides.sort()
+        self.file.insert("INSERT OR IGNORE INTO hides", hides, 3)
+        if ended:
+            self.put_waiting_keys()  # some may be replaced
+            self._end_rows(layer, ended, seq)
+        sizes = self._insert_rows(number, rows, may_wait=not ended)
+        return [change for change, size in zip(changed, sizes, strict=True) if size > LARGE_NODE]
 
     # --- a layer that nobody reads yet -----------------------------------------------------
 
@@ -678,47 +680,63 @@ class NodeIndex:
             with self.file.errors("write the node index"):
                 self.file.insert(_INSERT_ROW_KEYS, some[::-1], 6)
 
-    def _columns(
-        self, type_name: str, nids: Sequence[int], values: Sequence[Values]
-    ) -> Iterator[tuple[tuple[int, ...], list[tuple[bytes, int]]]]:
-        """For each key that nodes of a type have: the slots that hold it, and it of each node."""
-        for extract, column, sids in with_pauses(self._plan(type_name)):
-            if column is not None:
-                yield sids, list(zip(column(values), nids, strict=True))
-            else:
-                found = [
-                    (key, nid)
-                    for nid, held in zip(nids, values, strict=True)
-                    for key in extract(held)
-                ]
-                yield sids, found
-
-    def _end_row(self, layer: Layer, before: Stored, until: int) -> None:
-        """A version of this layer is replaced: keep it closed, or drop it."""
+    def _end_rows(self, layer: Layer, ended: Sequence[Stored], until: int) -> None:
+        """Versions of this layer are replaced: keep them closed, or drop them."""
         db, number = self.file.db, layer.number
-        if before.seq > layer.newest_fork:
-            self._drop_row(number, before)
+        dropped = [each for each in ended if each.seq > layer.newest_fork]
+        if dropped:
+            self._drop_rows(number, dropped)
+        closed = [each for each in ended if each.seq <= layer.newest_fork]
+        if not closed:
             return
-        db.execute(
+        db.executemany(
             "UPDATE rows SET until = ? WHERE layer = ? AND nid = ? AND seq = ?",
-            (until, number, before.nid, before.seq),
+            [(until, number, each.nid, each.seq) for each in closed],
         )
         db.executemany(
             "UPDATE row_keys SET until = ? WHERE layer = ? AND sid = ? AND key = ? AND nid = ? "
             "AND seq = ?",
-            [
-                (until, number, sid, key, nid, before.seq)
-                for sid, key, nid in self._every_key(before)
-            ],
+            [(until, *row[:-1]) for row in self._row_keys(number, closed, until)],
         )
 
-    def _every_key(self, stored: Stored, known: Sequence[KeyRow] | None = None) -> set[KeyRow]:
-        """A node's keys under this schema and those of the layers that see it."""
-        keys = set(self._keys(stored.nid, stored.state) if known is None else known)
-        for digest in self.file.layers.schemas_above(self.layer.number):
+    def _row_keys(self, layer: int, versions: Sequence[Stored], until: int) -> list[LayerKeyRow]:
+        """The keys of versions under this schema and those of the layers that see them."""
+        if len(versions) < COLUMN:
+            found = [
+                (layer, sid, key, each.nid, each.seq, until)
+                for each in versions
+                for plan in self._plan(each.state.type)
+                for key in plan.extract(each.state.values)
+                for sid in plan.sids
+            ]
+        else:
+            found = self._many_row_keys(layer, versions, until)
+        for digest in self.file.layers.schemas_above(layer):
             if digest != self.schema.digest:
-                keys.update(self._keys_under(self.file.schema_of(digest), stored))
-        return keys
+                schema = self.file.schema_of(digest)
+                for each in with_pauses(versions):
+                    found += [
+                        (layer, sid, key, nid, each.seq, until)
+                        for sid, key, nid in self._keys_under(schema, each)
+                    ]
+        found.sort()
+        return found
+
+    def _many_row_keys(
+        self, layer: int, versions: Sequence[Stored], until: int
+    ) -> list[LayerKeyRow]:
+        found: list[LayerKeyRow] = []
+        types: dict[str, list[Stored]] = {}
+        for each in versions:
+            types.setdefault(each.state.type, []).append(each)
+        for type_name, some in types.items():
+            places = [(each.nid, each.seq) for each in some]
+            values = [each.state.values for each in some]
+            for plan in with_pauses(self._plan(type_name)):
+                each_key = keys_in(plan, places, values)
+                for sid in plan.sids:
+                    found += [(layer, sid, key, nid, seq, until) for key, (nid, seq) in each_key]
+        return found
 
     def restore(self, seq: int, stored: Iterable[Stored]) -> None:
         """Say of nodes, which a write left as they were, that it did not change them."""
@@ -732,43 +750,54 @@ class NodeIndex:
         db.execute("DELETE FROM past WHERE handle = ? AND seq = ?", (stored.state.handle, seq))
         if number == ROOT:
             db.execute("UPDATE nodes SET seq = ? WHERE nid = ?", (stored.seq, nid))
-            self._drop_row(number, stored)  # what was kept of it is what is there again
+            self._drop_rows(number, [stored])  # what was kept of it is what is there again
             return
-        self._drop_row(number, msgspec.structs.replace(stored, seq=seq))
+        self._drop_rows(number, [msgspec.structs.replace(stored, seq=seq)])
         if stored.layer != number:
             db.execute(
                 "DELETE FROM hides WHERE nid = ? AND layer = ? AND seq = ?", (nid, number, seq)
             )
         else:
-            self._insert_row(number, stored)
+            self._insert_rows(number, [stored])
 
-    def _drop_row(self, layer: int, stored: Stored) -> None:
+    def _drop_rows(self, layer: int, versions: Sequence[Stored]) -> None:
         db = self.file.db
-        db.execute(
+        db.executemany(
             "DELETE FROM rows WHERE layer = ? AND nid = ? AND seq = ?",
-            (layer, stored.nid, stored.seq),
+            [(layer, each.nid, each.seq) for each in versions],
         )
         db.executemany(
             "DELETE FROM row_keys WHERE layer = ? AND sid = ? AND key = ? AND nid = ? AND seq = ?",
-            [(layer, sid, key, nid, stored.seq) for sid, key, nid in self._every_key(stored)],
+            [row[:-1] for row in self._row_keys(layer, versions, 0)],
         )
 
-    def _insert_row(
+    def _insert_rows(
         self,
         layer: int,
-        stored: Stored,
+        versions: Sequence[Stored],
         until: int = FOREVER,
-        keys: Sequence[KeyRow] | None = None,
-    ) -> int:
-        """Put a version into a layer; the size of its values."""
-        state = stored.state
-        doc, size = self._document(state.handle, state)
-        self.file.db.execute(
-            "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)",
-            (layer, stored.nid, stored.seq, until, state.handle, doc),
-        )
-        self._insert_row_keys(layer, sorted(self._every_key(stored, keys)), stored.seq, until)
-        return size
+        *,
+        may_wait: bool = False,
+    ) -> list[int]:
+        """Put versions into a layer; the sizes of their values.
+
+        ``may_wait``: their keys need not be in the table before ``put_waiting_keys``.
+        """
+        documents = [
+            self._document(each.state.handle, each.state) for each in with_pauses(versions)
+        ]
+        rows = [
+            (layer, each.nid, each.seq, until, each.state.handle, doc)
+            for each, (doc, _) in zip(versions, documents, strict=True)
+        ]
+        rows.sort()
+        self.file.insert("INSERT OR REPLACE INTO rows", rows, 6)
+        keys = self._row_keys(layer, versions, until) if versions else []
+        if may_wait and self._waiting is not None:
+            self._waiting += keys
+        else:
+            self.file.insert(_INSERT_ROW_KEYS, keys, 6)
+        return [size for _, size in documents]
 
     def _document(self, handle: str, state: NodeState) -> tuple[bytes, int]:
         """A node's document as a row holds it, and its size with all texts."""
@@ -784,10 +813,10 @@ class NodeIndex:
                 ).encode()
         return seal(handle, doc), size
 
-    def _remember(self, handle: str, seq: int) -> None:
-        """A commit changed a node and is no longer the last to have done so."""
-        if seq:
-            self.file.db.execute("INSERT OR IGNORE INTO past VALUES (?, ?)", (handle, seq))
+    def _remember_all(self, changes: list[tuple[str, int]]) -> None:
+        """Commits changed nodes and are no longer the last to have done so."""
+        past = sorted({each for each in changes if each[1]})
+        self.file.insert("INSERT OR IGNORE INTO past", past, 2)
 
     def _count(self, type_name: str, step: int) -> None:
         self.file.layers.count(self.layer.number, self.file.type_number(type_name), step)
@@ -855,32 +884,24 @@ class NodeIndex:
                 # Its layer has no such keys: a copy of the node here can have them.
                 self._put_rows(self.layer, stored.seq, [Replacement(stored, state.handle, state)])
 
-    def _keys(self, nid: int, state: NodeState) -> list[KeyRow]:
-        values = state.values
-        return [
-            (sid, key, nid)
-            for extract, _, sids in self._plan(state.type)
-            for key in extract(values)
-            for sid in sids
-        ]
-
-    def _plan(self, type_name: str) -> Plan:
-        """How a type's keys are made: each key once, for all the slots that hold it."""
+    def _plan(self, type_name: str) -> tuple[KeyPlan, ...]:
+        """How a type's keys are made."""
         if self._epoch != self.file.epoch:
             self._plans.clear()  # a rollback took back the numbers of new slots
             self._watched.clear()
             self._epoch = self.file.epoch
         plan = self._plans.get(type_name)
         if plan is None:
-            held: dict[Extract, tuple[KeyColumn | None, list[int]]] = {}
+            held: dict[Extract, tuple[Slot, list[int]]] = {}
             for slot in self._all_slots[type_name]:
                 sid = self.file.numbered_slot(slot.name)
-                held.setdefault(slot.extract, (slot.column, []))[1].append(sid)
+                held.setdefault(slot.extract, (slot, []))[1].append(sid)
                 if slot.watched:
                     self._watched.add(sid)
-            plan = self._plans[type_name] = [
-                (extract, column, tuple(sids)) for extract, (column, sids) in held.items()
-            ]
+            plan = self._plans[type_name] = tuple(
+                KeyPlan(slot.extract, slot.column, slot.fields, tuple(sids))
+                for slot, sids in held.values()
+            )
         return plan
 
     def unique_slots(self, type_name: str) -> tuple[Slot, ...]:
@@ -907,6 +928,10 @@ class NodeIndex:
                     f"{sql.keyed(joined=True)}k.sid = s.sid"
                 )
             yield from sorted(key for key in keys if key[0] in wanted)
+
+
+_Pair = tuple[int, NodeState | None, NodeState | None]
+"""The number of a node, and its state before and after."""
 
 
 class DraftIndex(NodeIndex):
