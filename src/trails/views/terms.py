@@ -15,12 +15,12 @@ from typing import IO, Final, cast
 
 import pyoxigraph as ox
 
-from trails.model.fairness import with_pauses
+from trails.model.fairness import give_way, with_pauses
 from trails.model.iris import RDF_TYPE, XSD, Names
-from trails.model.kinds import Kind
 from trails.model.nodes import MAX_NODE, NodeState, split_handle
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.lang_texts import LangText
+from trails.views.lines import Change, Lines, TypeLines, UnusualError, parsed
 from trails.views.lists import PACKED, expand, pack, unpack
 
 _BLOCK: Final = 1 << 20
@@ -59,15 +59,21 @@ def long_token(error: MemoryError) -> str | None:
 
 def read_statements(source: bytes | IO[bytes], *, lenient: bool = False) -> Iterator[ox.Quad]:
     """The statements of N-Quads text with one on each line; ``lenient`` trusts their IRIs."""
+    for lines in _whole_lines(source, _BLOCK):
+        yield from _parse_lines(lines, lenient=lenient)
+
+
+def _whole_lines(source: bytes | IO[bytes], size: int) -> Iterator[bytes]:
+    """A text in blocks that end with a line."""
     stream = io.BytesIO(source) if isinstance(source, bytes) else source
     begun: list[bytes] = []
-    while block := stream.read(_BLOCK):
+    while block := stream.read(size):
         end = block.rfind(b"\n") + 1
         if end:
-            yield from _parse_lines(b"".join([*begun, block[:end]]), lenient=lenient)
+            yield b"".join([*begun, block[:end]])
             begun = []
         begun.append(block[end:])
-    yield from _parse_lines(b"".join(begun), lenient=lenient)
+    yield b"".join(begun)
 
 
 def _parse_lines(lines: bytes, *, lenient: bool) -> Iterator[ox.Quad]:
@@ -102,6 +108,10 @@ def _character(escape: re.Match[bytes]) -> bytes:
     return _SHORT.get(escape[3], escape[3]) if code is None else chr(int(code, 16)).encode()
 
 
+_SOME_LINES: Final = 1 << 17
+"""Bytes of statements that are read at once, which takes a millisecond or two."""
+
+
 Values = Mapping[str, object]
 Encode = Callable[[object], str]
 EncodeAll = Callable[[Sequence[str], Sequence[object]], list[str]]
@@ -110,18 +120,6 @@ _COLUMN: Final = 16
 """Nodes of a type from which it pays to go through them field by field."""
 Tagged = tuple[str, str]
 """A language tag and a text."""
-
-
-class Change:
-    """What one commit says about one node, field by field."""
-
-    __slots__ = ("added", "gone", "new", "removed")
-
-    def __init__(self) -> None:
-        self.new = False
-        self.gone = False
-        self.added: dict[str, list[object]] = {}
-        self.removed: dict[str, list[object]] = {}
 
 
 class _TypeTerms:
@@ -146,6 +144,12 @@ class _TypeTerms:
                 field, iri, names, self.encoders[field.name][0]
             )
             self.fields[iri] = field
+        self.lines = TypeLines(self.classes, self.main_class, self.fields)
+
+    def ends(self, name: str, value: object) -> list[str]:
+        """What follows the subject in the statements of a field."""
+        encode, each = self.encoders[name]
+        return [encode(item) for item in _statements_in(value)] if each else [encode(value)]
 
     def in_order(self, names: Sequence[str]) -> bool:
         """Whether some of the fields are in the order in which they are declared."""
@@ -258,9 +262,10 @@ class Terms:
     def __init__(self, schema: Schema, names: Names) -> None:
         self.schema = schema
         self.names = names
-        self._changed: dict[tuple[str, str], frozenset[str]] = {}
+        self._reread: dict[tuple[str, str], frozenset[str]] = {}
         """Type, and the digest of another schema → the fields that it reads otherwise."""
         self._types = {each.name: _TypeTerms(schema, each.name, names) for each in schema.types}
+        self._lines = Lines(names.nodes, {name: each.lines for name, each in self._types.items()})
 
     # --- writing ---------------------------------------------------------------
 
@@ -274,11 +279,7 @@ class Terms:
         subject = self.subject(state.handle)
         lines = [subject + line for line in terms.class_lines]
         for name, value in state.values.items():
-            encode, each = terms.encoders[name]
-            if each:
-                lines += [subject + encode(item) for item in _statements_in(value)]
-            else:
-                lines.append(subject + encode(value))
+            lines += [subject + end for end in terms.ends(name, value)]
         return lines
 
     def new_statements(self, nodes: Mapping[str, NodeState]) -> tuple[str, int]:
@@ -354,16 +355,36 @@ class Terms:
             return [], [] if after is None else self.statements(after)
         if after is None:
             return (former or self).statements(before), []
-        if before.values == after.values and former is None:
-            return [], []
-        old, new = (former or self).statements(before), self.statements(after)
+        if former is None:
+            return self._changed(before, after)
+        old, new = former.statements(before), self.statements(after)
         kept = set(old).intersection(new)
-        if former is not None and former is not self:
+        if former is not self:
             kept -= self._read_otherwise(before, after, former)
         return (
             [line for line in old if line not in kept],
             [line for line in new if line not in kept],
         )
+
+    def _changed(self, before: NodeState, after: NodeState) -> tuple[list[str], list[str]]:
+        """The statements by which two states of a node differ, of the fields that differ."""
+        was, now = before.values, after.values
+        if was == now:
+            return [], []
+        held = was.get
+        changed = [name for name, value in now.items() if held(name) is not value]
+        if was.keys() <= now.keys():
+            lost = [name for name in changed if name in was]
+        else:
+            lost = [name for name, value in was.items() if now.get(name) is not value]
+        terms, subject = self._types[after.type], self.subject(after.handle)
+        old = [subject + end for name in lost for end in terms.ends(name, was[name])]
+        new = [subject + end for name in changed for end in terms.ends(name, now[name])]
+        kept = set(old).intersection(new)
+        if kept:
+            old = [line for line in old if line not in kept]
+            new = [line for line in new if line not in kept]
+        return old, new
 
     def _read_otherwise(self, before: NodeState, after: NodeState, former: Terms) -> set[str]:
         """Statements whose text stays, and that the two schemas read as different values.
@@ -373,10 +394,10 @@ class Terms:
         if before.type != after.type:
             return set()
         known = (before.type, former.schema.digest)
-        changed = self._changed.get(known)
+        changed = self._reread.get(known)
         if changed is None:
             was, now = (each.by_name[before.type].by_name for each in (former.schema, self.schema))
-            changed = self._changed[known] = frozenset(
+            changed = self._reread[known] = frozenset(
                 name
                 for name, field in now.items()
                 if name in was and _sort(was[name]) != _sort(field)
@@ -416,6 +437,19 @@ class Terms:
     def field_of(self, handle: str, predicate: str) -> PredicateDescriptor | None:
         """The declared field of a node that a predicate names."""
         return self._types[handle.partition("/")[0]].fields.get(predicate)
+
+    def read_changes(self, text: IO[bytes], *, adding: bool) -> Iterator[dict[str, Change]]:
+        """What statements of a log add or remove, as ``changes`` has it, in parts.
+
+        A part with unusual lines goes through the parser.
+        """
+        for lines in _whole_lines(text, _SOME_LINES):
+            give_way()
+            try:
+                yield self._lines.read(lines.decode(), adding=adding)
+            except UnusualError:
+                quads = _parse_lines(lines, lenient=False)
+                yield self.changes((), quads) if adding else self.changes(quads, ())
 
     def changes(self, removed: Iterable[ox.Quad], added: Iterable[ox.Quad]) -> dict[str, Change]:
         """Group statements by node; what fits no declared field or kind is left out."""
@@ -475,7 +509,7 @@ class Terms:
             return None if tag is None else (tag, term.value)  # type: ignore[attr-defined]
         if not isinstance(term, ox.Literal) or term.datatype.value != row.datatype:
             return None
-        return _parse(row, term.value)
+        return parsed(row.parse, term.value)
 
     def state_after(
         self, handle: str, before: NodeState | None, change: Change
@@ -514,13 +548,6 @@ class Terms:
             else:
                 values.pop(field.name, None)
         return NodeState(type_name, identifier, values)
-
-
-def _parse(row: Kind, text: str) -> object:
-    try:
-        return row.parse(text)
-    except (ValueError, ArithmeticError):
-        return None
 
 
 def _sort(field: PredicateDescriptor) -> tuple[str, bool, bool]:

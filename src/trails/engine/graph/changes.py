@@ -17,7 +17,6 @@ import msgspec
 
 from trails.engine.graph.ancestry import Path
 from trails.engine.graph.checkouts import Checkout
-from trails.engine.graph.folding import batched
 from trails.engine.graph.graph import Graph
 from trails.engine.validation.validate import Validator
 from trails.errors import FieldError, SchemaMismatchError
@@ -31,6 +30,7 @@ from trails.model.values.lang_texts import split_part
 
 if TYPE_CHECKING:
     from trails.views import terms
+    from trails.views.lines import Change
 else:
     terms = later("trails.views.terms")
 
@@ -121,9 +121,7 @@ def _fold(
         # What a commit removes was written with the types before it.
         steps = [(former, removed, False), (compiled, added, True)]
         for known, stream, adding in reversed(steps) if undo else steps:
-            for quads in batched(known.terms.parse(stream)):
-                come, gone = (quads, []) if adding != undo else ([], quads)
-                changes = known.terms.changes(gone, come)
+            for changes in known.terms.read_changes(stream, adding=adding != undo):
                 naming = None if names is None else names.at(commit, after=adding)
                 _note(net, known.schema, changes, commit.id, types, naming)
 
@@ -131,11 +129,12 @@ def _fold(
 def _note(
     net: Net,
     schema: Schema,
-    changes: dict[str, terms.Change],
+    changes: dict[str, Change],
     commit: str,
     types: Container[str] | None,
     naming: Naming | None = None,
 ) -> None:
+    known: dict[str, Mapping[str, _Field]] = {}
     for handle, change in with_pauses(changes.items()):
         type_name = handle.partition("/")[0]
         if types is not None and type_name not in types:
@@ -149,17 +148,38 @@ def _note(
                 node.met, node.was = True, change.gone
             node.stays = change.new
             _blame(node, "", commit)
-        descriptor = schema.by_name[type_name]
+        fields = known.get(type_name)
+        if fields is None:
+            fields = known[type_name] = {
+                each.name: (each, each.is_set, naming is None and not each.tagged)
+                for each in schema.by_name[type_name].fields
+            }
         for note, sides in ((_remove, change.removed), (_add, change.added)):
             for name, values in sides.items():
-                field = descriptor.by_name[name]
-                if naming is not None:
-                    name = naming.field(type_name, name)  # noqa: PLW2901
-                    if field.target is not None:
-                        values = [_renamed(naming, each) for each in values]  # noqa: PLW2901
-                for part, each in _parts(field, name, values):
-                    note(node, part, each, is_set=field.is_set)
+                field, is_set, is_plain = fields[name]
+                if is_plain:
+                    note(node, name, values, is_set=is_set)
+                    _blame(node, name, commit)
+                    continue
+                for part, each in _named_parts(field, type_name, values, naming):
+                    note(node, part, each, is_set=is_set)
                     _blame(node, part, commit)
+
+
+_Field = tuple[PredicateDescriptor, bool, bool]
+"""A field, whether it is a set, and whether its values are noted as they are."""
+
+
+def _named_parts(
+    field: PredicateDescriptor, type_name: str, values: Sequence[object], naming: Naming | None
+) -> Iterator[tuple[str, Sequence[object]]]:
+    """What changes alone, with its values, under the names of the net effect."""
+    name = field.name
+    if naming is not None:
+        name = naming.field(type_name, name)
+        if field.target is not None:
+            values = [_renamed(naming, each) for each in values]
+    yield from _parts(field, name, values)
 
 
 def _parts(
@@ -209,11 +229,12 @@ def _add(node: NodeNet, name: str, values: Iterable[object], *, is_set: bool) ->
 def _settle(node: NodeNet) -> bool:
     """Drop what is as it was; whether anything is left."""
     node.values = {name: pair for name, pair in node.values.items() if pair[0] != pair[1]}
-    node.members = {
-        name: changed
-        for name, members in node.members.items()
-        if (changed := {each: pair for each, pair in members.items() if pair[0] != pair[1]})
-    }
+    if node.members:
+        node.members = {
+            name: changed
+            for name, members in node.members.items()
+            if (changed := {each: pair for each, pair in members.items() if pair[0] != pair[1]})
+        }
     return node.touched
 
 

@@ -30,8 +30,9 @@ from trails.views.nodes.index import NodeIndex, Replacement
 from trails.views.nodes.layers import ROOT_NAME
 
 if TYPE_CHECKING:
+    from trails.views.lines import Change
     from trails.views.quads.view import QuadsView
-    from trails.views.terms import Change, Terms
+    from trails.views.terms import Terms
 
 _BATCH: Final = 50_000
 T = TypeVar("T")

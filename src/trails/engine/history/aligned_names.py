@@ -28,7 +28,7 @@ from trails.errors import ConflictError, ValidationError
 from trails.model.history import GENESIS, Commit, Rename
 from trails.model.nodes import derive_id, make_handle
 from trails.model.types import Schema
-from trails.views.terms import Change
+from trails.views.lines import Change
 
 Renames = tuple[Rename, ...]
 

@@ -45,11 +45,11 @@ from trails.model.results import Loss, Trace
 from trails.model.types import Schema
 from trails.model.upkeep import Recovery
 from trails.model.values.blobs import is_digest
+from trails.views.lines import Change
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT_NAME, UNFINISHED
 from trails.views.quads.view import QuadsView
-from trails.views.terms import Change
 
 ACTOR: Final = "trails-recovery"
 """The actor of commits with data recovered from views."""

@@ -32,7 +32,8 @@ from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.lang_texts import LangText
 from trails.views.nodes.index import Replacement, Stored
-from trails.views.terms import Change, Tagged, Terms
+from trails.views.lines import Change
+from trails.views.terms import Tagged, Terms
 
 
 def put(
