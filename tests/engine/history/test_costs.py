@@ -5,7 +5,7 @@ Work is counted in instructions of SQLite's virtual machine, which do not depend
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -16,7 +16,7 @@ from trails import App, node_type, predicate
 from trails.engine.history.branches import create_branch
 from trails.engine.session.context import GraphContext
 from trails.model.history import MergeRequest
-from trails.views.nodes.index import NodeIndex
+from trails.views.nodes.index import NodeIndex, Replacement
 
 
 @node_type
@@ -152,3 +152,23 @@ def test_a_large_commit_is_undone_once_a_node_and_its_keys_are_put_in_order(
 def test_the_cost_of_a_node_does_not_grow_with_its_layer(cost: Callable[[int], float]) -> None:
     """Eight times as many changed nodes make none of them dearer."""
     assert cost(1200) < 2 * cost(150) + 1
+
+
+def test_a_merge_puts_each_node_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is planned without putting anything into a draft of the index, and writes what is new."""
+    with App(Item, name="costs", folder=tmp_path) as app:
+        save(app.context(), 600, 1)
+        create_branch(app.graph(), "side", actor="me")
+        save(app.context(branch="side"), 600, 2)
+        Item(code="own", value=1).save(app.context())
+        put, count = NodeIndex.put_all, [0]
+
+        def counted_put(
+            self: NodeIndex, seq: int, changes: Sequence[Replacement]
+        ) -> list[Replacement]:
+            count[0] += len(changes)
+            return put(self, seq, changes)
+
+        monkeypatch.setattr(NodeIndex, "put_all", counted_put)
+        assert app.versions().merge(MergeRequest("side")).updated == 600
+        assert count == [600]

@@ -57,6 +57,23 @@ class TestWithoutTheLock:
         found = while_locked(repo, lambda: repo.merge("b"))
         assert [each.id for each in found.conflicts] == ["divergent_field:Item/i0.rank"]
 
+    def test_conflicts_between_nodes(self, repo: Repo) -> None:
+        """Rules between a few nodes are checked without the lock, too."""
+        repo.put("main", "Item/i1", sku="s")
+        repo.put("b", "Item/i2", sku="s")
+        found = while_locked(repo, lambda: repo.merge("b"))
+        assert [each.kind for each in found.conflicts] == ["uniqueness"]
+
+    @pytest.mark.parametrize(("drops", "refers"), [("b", "main"), ("main", "b")])
+    def test_references_to_what_is_gone(self, repo: Repo, drops: str, refers: str) -> None:
+        """Either side may delete what the other one refers to."""
+        repo.put("main", "Team/t0")
+        repo.branch("c")
+        repo.drop("c" if drops == "b" else "main", "Team/t0")
+        repo.put("c" if refers == "b" else "main", "Item/i0", team="Team/t0")
+        found = while_locked(repo, lambda: repo.merge("c"))
+        assert [each.kind for each in found.conflicts] == ["dangling_reference"]
+
     def test_nothing_to_do(self, repo: Repo) -> None:
         """The same where the target has everything already."""
         repo.branch("c", "b")

@@ -28,7 +28,7 @@ from trails.engine.schema.rewrite import NodeRewrite, RewriteSpool, ignore_progr
 from trails.engine.schema.rule_check import broken_rules
 from trails.engine.visibility.access import OPEN, Access, check_forward, check_merge_visibility
 from trails.engine.visibility.refs import RefResolver, permitting, reader, snapshot_checkout
-from trails.engine.write.edits import change_types, put_states
+from trails.engine.write.edits import KnownNodes, change_types, put_states, stream_states
 from trails.engine.write.pending import drafting
 from trails.engine.write.write import IdempotencyKey, Write
 from trails.errors import ConflictError, TrailsError
@@ -119,6 +119,12 @@ class _Plan(msgspec.Struct, frozen=True):
     states: dict[str, NodeState | None] = {}
     renames: tuple[Rename, ...] = ()
     """What the other side renamed, and is renamed with the merge."""
+    known: KnownNodes | None = None
+    """The nodes that the plan has read, if it left rules between nodes to the write."""
+
+
+class _UnkeptRuleError(Exception):
+    """A merged node violates a rule between nodes, so that there are conflicts."""
 
 
 class _Task:
@@ -166,9 +172,15 @@ class _Task:
 
     # --- without the lock ------------------------------------------------------------------
 
-    def try_plan(self, checkout: Checkout, theirs: Checkout) -> MergeResult | None:
-        """Plan and do the merge; None if the target moved in between."""
-        plan = self._plan(checkout, theirs)
+    def try_plan(
+        self, checkout: Checkout, theirs: Checkout, *, in_full: bool = False
+    ) -> MergeResult | None:
+        """Plan and do the merge; None if the target moved in between.
+
+        Rules between nodes are checked as the merge is written, which is enough if all are kept.
+        Otherwise it is planned again ``in_full``, to find out what the conflicts are.
+        """
+        plan = self._plan(checkout, theirs, in_full=in_full)
         if self._asked.dry_run or plan.result.outcome == "conflicts":
             return plan.result
         if plan.result.outcome == "already_up_to_date":
@@ -178,11 +190,15 @@ class _Task:
                 return self.replayed() or self._keep(plan.result)
         if plan.result.outcome == "fast_forward":
             return self._move(checkout, theirs, plan)
-        return self._write(checkout, plan)
+        try:
+            return self._write(checkout, plan)
+        except _UnkeptRuleError:
+            return self.try_plan(checkout, theirs, in_full=True)
 
-    def _plan(self, checkout: Checkout, theirs: Checkout) -> _Plan:
+    def _plan(self, checkout: Checkout, theirs: Checkout, *, in_full: bool) -> _Plan:
         """Plan the merge on a fixed state of both sides, without blocking writers."""
         graph, asked, access = self._graph, self._asked, self._access
+        place = checkout.nodes.position if checkout.nodes.known else None
         with drafting(graph, checkout, access, self._call) as draft:
             other = draft.read(theirs)
             ours_id, theirs_id = draft.checkout.head.commit, other.head.commit
@@ -191,7 +207,16 @@ class _Task:
             if easy is not None:
                 return _Plan(easy, ours_id, theirs_id)
             aligned = align_sides(graph, draft, other, graph.ancestry.bases(ours_id, theirs_id))
-            found = Merging(graph, draft, other, asked, access, aligned).run()
+            merging = Merging(graph, draft, other, asked, access, aligned, in_full=in_full)
+            found = merging.run()
+            if merging.states is not None:
+                return _Plan(
+                    found,
+                    ours_id,
+                    theirs_id,
+                    states=merging.states,
+                    known=KnownNodes(place, merging.stored),
+                )
             renames = () if aligned is None else aligned.renames
             return _Plan(found, ours_id, theirs_id, draft.schema, draft.states, renames)
 
@@ -209,7 +234,10 @@ class _Task:
         return plan.result
 
     def _write(self, checkout: Checkout, plan: _Plan) -> MergeResult | None:
-        """Commit a plan; None if the target moved since the plan."""
+        """Commit a plan; None if the target moved since the plan.
+
+        Raises ``_UnkeptRuleError`` if the nodes violate a rule that the plan did not check.
+        """
         write = self._new_write(checkout, plan.ours)
         try:
             write.begin()
@@ -219,7 +247,10 @@ class _Task:
             return None
         try:
             if write.replayed is None:
+                write.merge_of(plan.theirs)
                 self._put(write, plan)
+                if plan.known is not None and any(write.nodes.rules.violations()):
+                    raise _UnkeptRuleError  # noqa: TRY301
         except BaseException:
             write.abandon()
             raise
@@ -232,7 +263,10 @@ class _Task:
             return
         if plan.schema is not None:
             change_types(write, plan.states, plan.schema)
-        put_states(write.nodes, plan.states)
+        if plan.known is not None:
+            stream_states(write.nodes, plan.states, plan.known)
+        else:
+            put_states(write.nodes, plan.states)
 
     def _put_renamed(self, write: Write, plan: _Plan) -> None:
         """Rename what the other side renamed, and bring the nodes into the merged states."""
@@ -289,7 +323,7 @@ class _Task:
         try:
             theirs_id = theirs.nodes.position.commit
             if self._renamed(checkout, theirs):
-                plan = self._plan(checkout, theirs)
+                plan = self._plan(checkout, theirs, in_full=True)
                 found, theirs_id = plan.result, plan.theirs
                 if found.outcome == "merged" and not asked.dry_run:
                     self._put(write, plan)

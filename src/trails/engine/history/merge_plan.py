@@ -28,7 +28,7 @@ from trails.engine.schema.rule_check import broken_around, broken_rules
 from trails.engine.validation.rules import RuleError
 from trails.engine.validation.validate import size_error, size_of
 from trails.engine.visibility.access import Access, check_types
-from trails.engine.write.edits import change_types, check_states
+from trails.engine.write.edits import are_valid, change_types, check_states
 from trails.engine.write.pending import DraftWrite
 from trails.engine.write.write import Write
 from trails.errors import (
@@ -53,9 +53,11 @@ from trails.model.history import (
 from trails.model.nodes import NodeState, split_handle
 from trails.model.types import Schema
 from trails.model.values.lang_texts import split_part, with_part
-from trails.views.nodes.index import Replacement
+from trails.views.nodes.index import Replacement, Stored
 from trails.views.nodes.rows import handle_key, slot_name
 
+_MANY: Final = 500
+"""Changed nodes from which rules between them are checked only once, with the writer's lock."""
 _ROUNDS: Final = 20
 """Rounds of resolving, since a resolution can cause new conflicts."""
 _SIDES: Final[tuple[Side, ...]] = ("ours", "theirs")
@@ -73,8 +75,18 @@ class Merging:
         asked: MergeRequest,
         access: Access,
         aligned: AlignedSides | None = None,
+        *,
+        in_full: bool = True,
     ) -> None:
-        """``aligned``: both sides under the same names, where one of them renamed something."""
+        """``aligned``: both sides under the same names, where one of them renamed something.
+
+        Without ``in_full``, rules between nodes may be left to the write that follows.
+        """
+        self._in_full = in_full or asked.dry_run or aligned is not None
+        self.stored: dict[str, Stored] = {}
+        """Our nodes, of those that the other side changed."""
+        self.states: States | None = None
+        """The merged nodes, if rules between nodes are left to the write; else it has them."""
         self._aligned = aligned
         theirs = theirs if aligned is None else aligned.theirs
         self._graph = graph
@@ -110,10 +122,14 @@ class Merging:
         common = common_state(graph, bases, ours, self._ours_now, self._mine)
         merged = three_way(common, net_ours, net_theirs)
         handles = [*merged.edits, *(each.handle for each in merged.clashes)]
-        self._before = self._states(self._ours, handles)
+        self.stored = self._ours.nodes.find_all(self._write.nodes.db, handles)
+        self._before = _states_of(self.stored, handles)
         schemas = (self._merged, self._mine, self._other)
         self._sides = Sides(graph, schemas, net_ours, net_theirs)
         states = self._edited(merged)
+        if self._is_plain(merged, states):
+            self.states = states
+            return self._result(ours, bases, _count(self._before, states))
         self._settle_schemas(states)
         self._fill_defaults(states)
         counts = _count(self._before, states)
@@ -125,6 +141,20 @@ class Merging:
                 raise
             self._suggested.clear()
         return self._result(ours, bases, counts)
+
+    def _is_plain(self, merged: Merge, states: States) -> bool:
+        """Whether nothing is left to decide, except by rules between nodes when it is written.
+
+        Those are left to the write if there is much to check, or if it can't break any.
+        """
+        if self._in_full or merged.clashes or self._mine.digest != self._other.digest:
+            return False
+        if len(states) < _MANY and any(
+            self._write.nodes.rules.concern(self._before[handle], state)
+            for handle, state in states.items()
+        ):
+            return False
+        return are_valid(self._ours, states)
 
     def _result(self, ours: str, bases: list[str], counts: tuple[int, int, int]) -> MergeResult:
         conflicts = tuple(self._conflicts.values())
@@ -626,11 +656,7 @@ class Merging:
     # --- nodes -----------------------------------------------------------------------------
 
     def _states(self, checkout: Checkout, handles: list[str]) -> States:
-        found = checkout.nodes.find_all(self._write.nodes.db, handles)
-        return {
-            handle: found[handle].state if handle in found else None
-            for handle in dict.fromkeys(handles)
-        }
+        return _states_of(checkout.nodes.find_all(self._write.nodes.db, handles), handles)
 
     def _ours_now(self, handles: list[str]) -> States:
         return self._states(self._ours, handles)
@@ -643,6 +669,13 @@ class Merging:
         now_there = self._states(self._ours, handles)
         edits = self._write.nodes.edits
         return {handle: edits.before(handle, now_there[handle]) for handle in handles}
+
+
+def _states_of(found: Mapping[str, Stored], handles: Iterable[str]) -> States:
+    return {
+        handle: found[handle].state if handle in found else None
+        for handle in dict.fromkeys(handles)
+    }
 
 
 def _is_same(one: RuleError, two: RuleError) -> bool:

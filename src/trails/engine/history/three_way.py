@@ -68,10 +68,25 @@ def three_way(base: Base, ours: Net, theirs: Net) -> Merge:
     """Merge both sides; all changes start from the same commit."""
     merge = Merge()
     handles = sorted({*theirs, *base.net, *(handle for handle, _ in base.torn)})
+    agreed = not base.net and not base.torn
     for handle in with_pauses(handles):
-        node = _Node(handle, base, ours, theirs)
-        node.decide(merge)
+        if agreed and handle not in ours:
+            merge.edits[handle] = _taken(theirs[handle])
+        else:
+            _Node(handle, base, ours, theirs).decide(merge)
     return merge
+
+
+def _taken(theirs: NodeNet) -> Edit:
+    """All that the other side did to a node that ours did not touch."""
+    if theirs.was != theirs.stays:
+        return Edit("take" if theirs.stays else "delete")
+    edit = Edit()
+    for name in sorted(theirs.values) if len(theirs.values) > 1 else theirs.values:
+        edit.values[name] = theirs.values[name]
+    for name, members in theirs.members.items():
+        edit.members[name] = {each: inside for each, (_, inside) in members.items()}
+    return edit
 
 
 class _Node:

@@ -112,8 +112,38 @@ class Rules:
         self._crowded: set[tuple[str, str, str]] = set()
         self._oversized: dict[str, int] = {}
         """The previous sizes of nodes that are too large now."""
+        self._fields_ruled: dict[str, tuple[frozenset[str], bool]] = {}
         self._known: set[str] = set()
         """Handles known to exist, so that a batch looks up each target once; bounded."""
+
+    def concern(self, before: NodeState | None, after: NodeState | None) -> bool:
+        """Whether a change may break a rule between nodes, whatever the graph holds."""
+        state = after or before
+        if state is None:
+            return False
+        fields, is_alone = self._ruled(state.type)
+        if before is None or after is None:
+            return not is_alone
+        old, new = before.values, after.values
+        return any(old.get(name) != new.get(name) for name in fields)
+
+    def _ruled(self, type_name: str) -> tuple[frozenset[str], bool]:
+        """The fields of a type that rules look at, and whether its nodes may come and go."""
+        found = self._fields_ruled.get(type_name)
+        if found is None:
+            book = self._book
+            looked_at = {each.name for each in book.references[type_name]}
+            looked_at.update(each.name for each in book.blobs[type_name])
+            for slot in self._nodes.unique_slots(type_name):
+                looked_at.update(slot.fields)
+            is_alone = not (
+                looked_at
+                or book.pointers[type_name]
+                or book.ends[type_name]
+                or self._schema.by_name[type_name].edge
+            )
+            found = self._fields_ruled[type_name] = frozenset(looked_at), is_alone
+        return found
 
     # --- watching ----------------------------------------------------------------------
 

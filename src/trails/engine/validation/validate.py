@@ -282,6 +282,22 @@ class Validator:
         None if one of them may be wrong or has to be looked up: ``check`` then says which, and
         what is wrong.
         """
+        found = self._check_columns(type_name, raw)
+        if found is None:
+            return None
+        names = list(self._columns[type_name])
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in zip(*found, strict=True)
+        ]
+
+    def accepts_all(self, type_name: str, raw: Sequence[Mapping[str, object]]) -> bool:
+        """Whether all nodes are certainly right; if not, ``check`` says of each."""
+        return self._check_columns(type_name, raw) is not None
+
+    def _check_columns(
+        self, type_name: str, raw: Sequence[Mapping[str, object]]
+    ) -> list[Sequence[object]] | None:
         if type_name in self._abstract or self._extra[type_name]:
             return None
         columns = self._columns[type_name]
@@ -293,11 +309,7 @@ class Validator:
             if values is None:
                 return None
             found.append(values)
-        names = list(columns)
-        return [
-            {name: value for name, value in zip(names, row, strict=True) if value is not None}
-            for row in zip(*found, strict=True)
-        ]
+        return found
 
     def _unknown(self, type_name: str, raw: Mapping[str, object], prefix: str) -> list[FieldError]:
         known = [name for name, _ in self._checks[type_name]]

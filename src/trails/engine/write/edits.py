@@ -9,13 +9,15 @@ both end there, as statements to remove and to add.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, Protocol, cast
 
+import msgspec
 import pyoxigraph as ox
 
 from trails.engine.graph.changes import changed_reading
+from trails.engine.graph.checkouts import Checkout
 from trails.engine.validation.rules import RuleError, of_node
 from trails.engine.visibility.access import refuse_text
 from trails.engine.write.lists import touches_lists, whole_lists
@@ -25,14 +27,15 @@ from trails.engine.write.write import Write
 from trails.errors import FieldError, NotFoundError, QueryError, ValidationError
 from trails.model.constraints import showable
 from trails.model.fairness import give_way, with_pauses, without_collections
+from trails.model.history import Position
 from trails.model.iris import RDF_TYPE, Names
 from trails.model.nodes import NodeState
 from trails.model.sparql.tokens import text_of, tokenize, update_form
 from trails.model.texts import with_article
 from trails.model.types import PredicateDescriptor, Schema
 from trails.model.values.lang_texts import LangText
-from trails.views.nodes.index import Replacement, Stored
 from trails.views.lines import Change
+from trails.views.nodes.index import NodeIndex, Replacement, Stored
 from trails.views.terms import Tagged, Terms
 
 
@@ -142,13 +145,18 @@ def _put_chunk(nodes: PendingNodes, chunk: list[Put], errors: list[FieldError], 
     puts = _settled(nodes, chunk, errors, done)
     # Refused nodes go into the index too, with their valid values: the rules between nodes
     # then check every node, and everything is rolled back.
+    _apply(nodes, puts, are_valid=not errors)
+
+
+def _apply(nodes: PendingNodes, puts: list[Replacement], *, are_valid: bool = True) -> None:
+    """Put or delete many nodes, each of them at most once in the write."""
     nodes.rules.weigh(nodes.index.put_all(nodes.seq, puts))
     nodes.changes.add_puts(puts)
     changes = [(None if put.before is None else put.before.state, put.after) for put in puts]
     new = {put.handle: put.after for put in puts if put.before is None and put.after is not None}
-    if not errors and len(new) == len(puts):
+    if are_valid and len(new) == len(puts):
         nodes.delta.stream_new(new)
-    elif not errors:
+    elif are_valid:
         nodes.delta.stream(changes)
     give_way()
     if len(new) == len(puts):
@@ -211,12 +219,7 @@ def remove_all(nodes: PendingNodes, handles: Iterable[str]) -> int:
         there = nodes.index.find_all(nodes.db, chunk)
         for stored in there.values():
             nodes.check(stored.state, None)
-        puts = [Replacement(stored, handle, None) for handle, stored in there.items()]
-        nodes.index.put_all(nodes.seq, puts)
-        nodes.delta.stream((stored.state, None) for stored in there.values())
-        nodes.changes.add_puts(puts)
-        for stored in there.values():
-            nodes.rules.watch(stored.state, None)
+        _apply(nodes, [Replacement(stored, handle, None) for handle, stored in there.items()])
         count += len(there)
     return count
 
@@ -258,7 +261,6 @@ def apply_states(
 def check_states(nodes: PendingNodes, states: States) -> list[RuleError]:
     """Bring nodes into states; return violations of their own rules and of those between nodes."""
     checkout, found = nodes.checkout, list[RuleError]()
-    stored = nodes.index.find_all(nodes.db, list(states))
     for at, (handle, state) in enumerate(with_pauses(states.items())):
         if at % CHUNK == 0:
             nodes.go_on()
@@ -266,23 +268,81 @@ def check_states(nodes: PendingNodes, states: States) -> list[RuleError]:
             errors = list(misnamed(checkout.schema, state))
             checkout.validator.check(state.type, state.values, f"{handle}.", errors)
             found.extend(of_node(handle, error) for error in errors)
-        before = stored.get(handle)
-        if (None if before is None else before.state) != state:
-            nodes.store(before, handle, state)
+    put_states(nodes, states)
     found.extend(nodes.rules.violations(each_reference=True))
     return found
 
 
+def are_valid(checkout: Checkout, states: States) -> bool:
+    """Whether all states keep the rules of their own types, as ``check_states`` sees it."""
+    types: dict[str, list[NodeState]] = {}
+    for state in states.values():
+        if state is not None:
+            types.setdefault(state.type, []).append(state)
+    for type_name, some in types.items():
+        for at in range(0, len(some), CHUNK):
+            give_way()
+            chunk = some[at : at + CHUNK]
+            if not checkout.validator.accepts_all(type_name, [each.values for each in chunk]):
+                errors: list[FieldError] = []
+                for each in with_pauses(chunk):
+                    checkout.validator.check(each.type, each.values, "", errors)
+                if errors:
+                    return False
+            if any(next(misnamed(checkout.schema, each), None) is not None for each in chunk):
+                return False
+    return True
+
+
+class KnownNodes(msgspec.Struct, frozen=True):
+    """The nodes of a branch, read before the write began."""
+
+    position: Position | None
+    """Where the node index was, before they were read; None if that is not known."""
+    nodes: Mapping[str, Stored]
+
+    def are_current(self, index: NodeIndex) -> bool:
+        """Whether the index would give them again.
+
+        Its position is another object after every write and whenever it was read anew.
+        """
+        return index.position is self.position
+
+
 def put_states(nodes: PendingNodes, states: States) -> None:
     """Bring nodes into states that were checked before; the write's end checks them again."""
+    for some in _chunks(nodes, states):
+        nodes.store_all(_replacements(nodes.index.find_all(nodes.db, some), some, states))
+
+
+def stream_states(nodes: PendingNodes, states: States, known: KnownNodes) -> None:
+    """As ``put_states`` for nodes that the write changes in no other way.
+
+    ``known`` has those of them that exist.
+    """
+    is_current = known.are_current(nodes.index)
+    for some in _chunks(nodes, states):
+        stored = known.nodes if is_current else nodes.index.find_all(nodes.db, some)
+        puts = _replacements(stored, some, states)
+        for put in puts if nodes.guard is not None else ():
+            nodes.check(_state(put.before), put.after)
+        with without_collections():
+            _apply(nodes, puts)
+
+
+def _chunks(nodes: PendingNodes, states: States) -> Iterator[list[str]]:
     handles = iter(states)
     while some := list(islice(handles, CHUNK)):
         nodes.go_on()
-        stored = nodes.index.find_all(nodes.db, some)
-        for handle in with_pauses(some):
-            before, state = stored.get(handle), states[handle]
-            if (None if before is None else before.state) != state:
-                nodes.store(before, handle, state)
+        yield some
+
+
+def _replacements(
+    stored: Mapping[str, Stored], handles: Sequence[str], states: States
+) -> list[Replacement]:
+    """What is to be put of some nodes."""
+    puts = (Replacement(stored.get(handle), handle, states[handle]) for handle in handles)
+    return [put for put in puts if _state(put.before) != put.after]
 
 
 class Changeable(Protocol):

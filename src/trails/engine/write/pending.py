@@ -31,6 +31,7 @@ from trails.engine.validation.rules import Rules
 from trails.engine.visibility.access import OPEN, Access, WriteGuard, check_wanted, guard_of
 from trails.errors import ForbiddenError, TransactionError
 from trails.log.payloads import Payload, PayloadWriter
+from trails.model.fairness import with_pauses
 from trails.model.history import Head
 from trails.model.nodes import NodeState
 from trails.model.types import Schema
@@ -378,22 +379,39 @@ class PendingNodes:
         self.check(None if before is None else before.state, after)
         self._store(before, handle, after)
 
+    def store_all(self, changes: Sequence[Replacement]) -> None:
+        """Put many nodes, each of them once, as ``store`` puts one."""
+        for change in changes if self.guard is not None else ():
+            self.check(None if change.before is None else change.before.state, change.after)
+        self._store_all(changes)
+
     def release(self, before: Stored, handle: str, after: NodeState) -> None:
         """Put a node that only loses a visible reference; no hidden rule can depend on that."""
         self.check_type(before.state.type)
         self._store(before, handle, after)
 
     def _store(self, before: Stored | None, handle: str, after: NodeState | None) -> None:
-        edit = self.edits.note(handle, before, after)
-        # A node that is deleted and created again in one write keeps its identity.
-        nid = edit.before.nid if before is None and edit.before is not None else None
+        self._store_all((Replacement(before, handle, after),))
+
+    def _store_all(self, changes: Iterable[Replacement]) -> None:
+        puts: list[Replacement] = []
+        for change in changes:
+            before = change.before
+            edit = self.edits.note(change.handle, before, change.after)
+            if before is None and edit.before is not None:
+                # A node that is deleted and created again in one write keeps its identity.
+                puts.append(msgspec.structs.replace(change, nid=edit.before.nid))
+            else:
+                puts.append(change)
         self.check_whole()
         try:
-            large = self.index.put_all(self.seq, [Replacement(before, handle, after, nid)])
+            large = self.index.put_all(self.seq, puts)
         except BaseException:
             self.spoil()
             raise
-        self.rules.watch(None if before is None else before.state, after)
+        for change in with_pauses(puts):
+            before = change.before
+            self.rules.watch(None if before is None else before.state, change.after)
         self.rules.weigh(large)
 
     def write_edits(self) -> None:
@@ -404,7 +422,7 @@ class PendingNodes:
             self.index.restore(self.seq, restored)
         changes = self.edits.changes()
         while some := list(islice(changes, CHUNK)):
-            self.delta.write(some)
+            self.delta.stream(some)
 
 
 @contextmanager

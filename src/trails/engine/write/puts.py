@@ -6,6 +6,7 @@ part turns instances of node types into puts, and writes the stored state back i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -149,10 +150,23 @@ def _identify(
     return identifier
 
 
+_plain_id = re.compile("[A-Za-z0-9_-]{1,64}").fullmatch
+"""Texts that are ids as they are."""
+
+
 def misnamed(schema: Schema, state: NodeState) -> Iterator[FieldError]:
     """Check that a node's id matches its key, and an edge's its ends and key."""
-    descriptor, handle = schema.by_name[state.type], state.handle
-    errors: list[FieldError] = []
+    descriptor = schema.by_name[state.type]
+    key = descriptor.key
+    if (
+        key is not None
+        and key.type.kind == "String"
+        and descriptor.edge is None
+        and state.values.get(key.name) == state.id
+        and _plain_id(state.id)
+    ):
+        return
+    handle, errors = state.handle, list[FieldError]()
     change = Put(state.type, state.values, state.id)
     identifier = _identify(descriptor, change, state.values, f"{handle}.", errors)
     if identifier not in {None, state.id}:
