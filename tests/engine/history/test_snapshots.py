@@ -18,6 +18,7 @@ from trails.engine.history.branches import create_branch
 from trails.engine.visibility import refs as snapshots
 from trails.engine.visibility.refs import make_room
 from trails.errors import NotFoundError, TransactionError
+from trails.views.nodes import index
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import UNFINISHED
 
@@ -30,6 +31,9 @@ def repo(
     if request.param == "parts":
         monkeypatch.setattr(snapshots, "AT_ONCE", 2)
         monkeypatch.setattr(snapshots, "PART", 2)
+        monkeypatch.setattr(snapshots, "_KEYS", 12)
+        monkeypatch.setattr(snapshots, "_KEYS_AT_ONCE", 3)
+        monkeypatch.setattr(index, "_SEVERAL", 1)
     found = Repo(None if request.param == "memory" else tmp_path)
     yield found
     found.sound()
