@@ -64,6 +64,7 @@ from trails.model.upkeep import (
     Installation,
     InstallRequest,
     Manifest,
+    MovedLog,
     Optimized,
     Recovery,
     ReloadReport,
@@ -267,7 +268,7 @@ class LocalOperations(LocalServer, LocalPolicies):
                 names = {(name := choose_graph(names, graph)): names[name]}
             data = folder.resolve() / DATA_FOLDER
             for name in names:
-                upkeep.check_own_log(app.settings, name, "recovered")
+                upkeep.check_recoverable(app, name)
             return [
                 upkeep_recover.recover(
                     upkeep_recover.Recovering(
@@ -282,6 +283,15 @@ class LocalOperations(LocalServer, LocalPolicies):
                 )
                 for name in names
             ]
+
+    def copy_log(
+        self, folder: Path, graph: str | None, to: str, report: Progress
+    ) -> Iterator[MovedLog]:
+        """Move the logs of every graph, or of one, to a server or to the folder."""
+        with _open_exclusively(folder, "log copy", report) as app:
+            names = app.settings.graphs
+            for name in names if graph is None else [choose_graph(names, graph)]:
+                yield upkeep.move_log(app, name, to, report)
 
     def graphs(self, place: ProjectLocation) -> dict[str, str]:
         """List the graphs of a project, or those that a server shows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -17,7 +18,7 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.doctor import examine_project, examine_serving
-from trails.app.settings import DATA_FOLDER, Settings, choose_graph
+from trails.app.settings import DATA_FOLDER, check_log_url, choose_graph
 from trails.app.webhooks.states import describe_webhook, read_state, resume_webhook
 from trails.engine.graph.graph import Graph, now
 from trails.engine.upkeep.backups import (
@@ -32,21 +33,31 @@ from trails.engine.upkeep.backups import (
     read_parts,
     rebuild,
 )
+from trails.engine.upkeep.log_moves import (
+    Moving,
+    move_to_file,
+    move_to_server,
+    restored_to_server,
+)
 from trails.engine.upkeep.maintenance import cleanup, optimize, remove_files
 from trails.engine.upkeep.verify import verify, verify_and_repair
 from trails.errors import (
     NotFoundError,
     QueryError,
+    ReadOnlyError,
+    SettingsError,
     StorageError,
     StorageFullError,
     UnwritableError,
 )
 from trails.files import make_folder, sync_folder
 from trails.log.storage import storage_errors
+from trails.log.switching import refuse_moved
 from trails.model.upkeep import (
     Cleaned,
     Finding,
     Manifest,
+    MovedLog,
     Optimized,
     ReloadReport,
     Report,
@@ -134,15 +145,42 @@ def restore_project(
     return done
 
 
-def check_own_log(settings: Settings, graph: str, done: str) -> None:
-    """Refuse what only makes sense for a log in the graph's folder."""
-    if settings.log_url(graph, os.environ):
+def move_log(app: App, graph: str, to: str, report: Progress) -> MovedLog:
+    """Move the log of a graph, which the app has not opened.
+
+    ``to`` is ``file``, the URL of a server, or ``postgresql``: the server that the settings name.
+    """
+    if app.folder is None:
+        raise StorageError("a project in memory has no log to copy; open one in a folder")
+    if app.settings.project.read_only:
+        raise ReadOnlyError("this project is open read-only; open it for writing to move a log")
+    url = app.settings.log_url(graph, os.environ)
+    if to not in {"file", "postgresql"}:
+        check_log_url("--to", to)
+        url = to
+    elif to == "postgresql" and not url:
+        raise SettingsError(
+            f"the settings name no server for graph {graph!r}: give the URL, as --to "
+            f"postgresql://user@host:5432/database, or set url in [graphs.{graph}.log] of "
+            "trails.toml, or TRAILS_LOG_URL"
+        )
+    folder = app.folder / DATA_FOLDER / GRAPHS / graph
+    asked = Moving(folder, graph, app.settings.base_iri(graph), url, report)
+    return move_to_file(asked) if to == "file" else move_to_server(asked)
+
+
+def check_recoverable(app: App, graph: str) -> None:
+    """Refuse to make a log in a folder of what is left of it, if the log is elsewhere."""
+    if app.settings.log_url(graph, os.environ):
         raise StorageError(
-            f"the log of graph {graph!r} is on a PostgreSQL server and can't be {done} here: use "
-            "the tools of PostgreSQL for that. If the database has lost commits that views in this "
-            "folder name, and they can't be brought back, remove the views (all of "
+            f"the log of graph {graph!r} is on a PostgreSQL server and can't be recovered here: "
+            "use the tools of PostgreSQL, or 'trails restore' with a URL that names an empty "
+            "schema. If the database has lost commits that views in this folder name, and "
+            "they can't be brought back, remove the views (all of "
             f".trails/graphs/{graph} but blobs) to go on without them"
         )
+    if app.folder is not None:
+        refuse_moved(app.folder / DATA_FOLDER / GRAPHS / graph, graph)
 
 
 def put_back(
@@ -161,22 +199,29 @@ def put_back(
             "with --graph"
         )
     data = app.folder / DATA_FOLDER
-    for name in sets:
-        check_own_log(app.settings, name, "restored from a backup")
+    urls = {name: app.settings.log_url(name, os.environ) for name in sets}
+    for name, url in urls.items():
+        if not url:
+            refuse_moved(data / GRAPHS / name, name)
     _check_places(app, data, sets, force=wanted.force)
     for parts in sets.values():
         check_digests(parts, report)
     with storage_errors("restore the backup"):
         home = prepare_graphs(data)
-    try:
-        for name, parts in sets.items():
-            report(f"restoring {name}")
-            rebuild(parts, home / name, at)
-    except BaseException:
-        discard_prepared(data)
-        raise
-    stamp = now().replace(":", "").replace(".", "")
-    return put_in_place(data, [*sets], "replaced", stamp, report)
+    with ExitStack() as servers:
+        try:
+            for name, parts in sets.items():
+                report(f"restoring {name}")
+                rebuild(parts, home / name, at)
+            for name in filter(urls.get, sets):
+                base_iri = app.settings.base_iri(name)
+                asked = Moving(home / name, name, base_iri, urls[name], report)
+                servers.enter_context(restored_to_server(asked))
+        except BaseException:
+            discard_prepared(data)
+            raise
+        stamp = now().replace(":", "").replace(".", "")
+        return put_in_place(data, [*sets], "replaced", stamp, report)
 
 
 def _check_places(

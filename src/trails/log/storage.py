@@ -20,6 +20,7 @@ from typing import Final
 
 from trails.errors import CorruptionError, StorageError, StorageFullError, UnwritableError
 from trails.files import PRIVATE_FILE, make_folder, sync_folder
+from trails.log.switching import refuse_moved
 
 _INCREMENTAL: Final = 2
 """SQLite's number for files that can shrink in steps."""
@@ -419,6 +420,8 @@ def find_log(folder: Path, graph: str) -> bool:
             return True
         beside = _interrupted(folder)
         left = _leftovers(folder)
+    if problem == _MISSING:
+        refuse_moved(folder, graph)
     if problem == _MISSING and not left:
         if not beside:
             return False

@@ -377,3 +377,23 @@ def flag(code: str, detail: str, fix: str = "", *, where: str = "", name: str = 
     """What a check found; ``name`` replaces that of the code where there are several of a kind."""
     known = FINDINGS[code]
     return Finding(name or known.name, known.severity, detail, fix, code, where)
+
+
+class MovedLog(msgspec.Struct, frozen=True):
+    """What became of moving the log of a graph."""
+
+    graph: str
+    to: Literal["postgresql", "file"]
+    place: str
+    """Where the log is now, without anything secret."""
+    changed: bool
+    """False: it was there already."""
+    commits: int = 0
+    """All of them."""
+    copied: int = 0
+    """Commits that this command has copied; an interrupted one may have copied the others."""
+    activities: int = 0
+    """The last position in the stream of activities."""
+    unused: str = ""
+    """Where the log was before: a folder that can be deleted, or the server."""
+    seconds: float = 0.0

@@ -62,8 +62,9 @@ def test_a_project_works_and_survives_the_loss_of_its_folder(project, tmp_path):
     assert run(project, "commit", "list") == commits
     for command in (("restore", str(tmp_path / "backup"), "--force"), ("recover",)):
         done = run_command(command, project)
-        assert done.returncode != 0
+        assert done.returncode == 2
         assert "PostgreSQL" in done.stderr
+    assert run(project, "export", "--format", "nquads") == before
     embedded = make_project(tmp_path / "embedded")
     run(embedded, "restore", str(tmp_path / "backup"))
     assert run(embedded, "export", "--format", "nquads") == before

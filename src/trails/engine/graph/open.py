@@ -236,18 +236,12 @@ def make_log(
     if folder is not None and (folder / LOG_FILE).exists():
         raise StorageError(
             f"graph {name!r} has a log in its folder, {folder / LOG_FILE}, and the settings name "
-            "another one on a PostgreSQL server. A graph has one log: remove the setting, or move "
-            "the folder away to use the other one"
+            "another one on a PostgreSQL server. A graph has one log: run 'trails log copy --to "
+            "postgresql' to move it there, or remove the setting to use the one in the folder"
         )
-    try:
-        from trails.log.postgres.log import PostgresLog  # noqa: PLC0415 - an optional dependency
-    except ImportError as error:
-        if error.name is None or not error.name.startswith("psycopg"):
-            raise
-        raise SettingsError(
-            f"the log of graph {name!r} is on a PostgreSQL server, which needs psycopg: install "
-            "it with pip install 'trails[postgres]'"
-        ) from error
+    need_driver(name)
+    from trails.log.postgres.log import PostgresLog  # noqa: PLC0415 - an optional dependency
+
     return PostgresLog(
         url,
         folder,
@@ -258,6 +252,17 @@ def make_log(
         owned=owned,
         create=folder is None or not any(seq for _, seq, _ in _positions(folder)),
     )
+
+
+def need_driver(graph: str) -> None:
+    """Refuse a log on a server where its driver is not installed."""
+    try:
+        import psycopg  # noqa: F401, PLC0415 - an optional dependency
+    except ImportError as error:
+        raise SettingsError(
+            f"the log of graph {graph!r} is on a PostgreSQL server, which needs psycopg: install "
+            "it with pip install 'trails[postgres]'"
+        ) from error
 
 
 def read_stored_schema(folder: Path, url: str, *, name: str, base_iri: str) -> Schema:

@@ -28,6 +28,7 @@ from trails.log.archives import (
 from trails.log.postgres.chunks import CHUNK
 from trails.log.postgres.connections import Connection, Connections
 from trails.log.postgres.schema import indexed, raw
+from trails.log.postgres.streams import ACTIVITIES, moved_away
 from trails.log.records import ACTIVITY, CUT_OFF, decode
 from trails.model.history import Activity, ActivityArchive, ActivityQuery
 from trails.model.iris import canonical
@@ -42,9 +43,10 @@ Row = tuple[object, ...]
 class ActivityRows:
     """The activities of one graph."""
 
-    def __init__(self, connections: Connections, graph: int, *, read_only: bool) -> None:
+    def __init__(self, connections: Connections, graph: int, name: str, *, read_only: bool) -> None:
         self._connections = connections
         self._graph = graph
+        self._name = name
         self.read_only = read_only
         self._archives = self._read_archives()
 
@@ -119,10 +121,9 @@ class ActivityRows:
         self.insert_activities(msgspec.structs.replace(each, detail=CUT_OFF) for each in found)
 
     def _lock_stream(self, connection: Connection) -> None:
-        connection.execute(
-            "SELECT 1 FROM trails_streams WHERE graph = %s AND name = 'activities' FOR UPDATE",
-            (self._graph,),
-        )
+        query = "SELECT 1 FROM trails_streams WHERE graph = %s AND name = %s FOR UPDATE"
+        if not connection.execute(query, (self._graph, ACTIVITIES)).rowcount:
+            raise moved_away(self._name, self._connections.place)
 
     # --- searching -----------------------------------------------------------------
 

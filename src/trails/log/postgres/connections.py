@@ -51,6 +51,7 @@ _DEFAULTS: Final = {
 _SECRET: Final = ("password", "sslpassword", "oauth_client_secret", "scram_client_key")
 _PASSING: Final = ("starting up", "shutting down", "recovery", "too many", "accepting")
 """Words of refusals that end by themselves; a wrong password or database does not."""
+_THEN: Final = "Nothing was written; try again"
 _SETUP: Final = f"""
 SET lock_timeout = '{LOCK_SECONDS}s';
 SET statement_timeout = 0;
@@ -157,14 +158,16 @@ class Connections:
         self.forget_idle()
 
     @contextmanager
-    def errors(self, doing: str) -> Iterator[None]:
+    def errors(self, doing: str, then: str = _THEN) -> Iterator[None]:
         """Turn what the server says into errors that say what to do."""
         try:
             yield
         except psycopg.Error as error:
-            raise self.translate(error, doing) from error
+            raise self.translate(error, doing, then) from error
 
-    def translate(self, error: psycopg.Error, doing: str) -> StorageError | TransactionError:
+    def translate(
+        self, error: psycopg.Error, doing: str, then: str = _THEN
+    ) -> StorageError | TransactionError:
         """An error of the server, or of the way to it, without anything secret."""
         said = str(error).strip() if error.diag.message_primary is None else ""
         said = " ".join((said or str(error.diag.message_primary)).split())
@@ -194,7 +197,7 @@ class Connections:
         if state in {"XX001", "XX002"}:
             return CorruptionError(f"{problem}; restore the database from its backup")
         if is_passing(error) or isinstance(error, psycopg.OperationalError):
-            return LogUnavailableError(f"{problem}. Nothing was written; try again")
+            return LogUnavailableError(f"{problem}. {then}")
         return StorageError(problem)
 
 

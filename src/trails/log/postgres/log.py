@@ -24,6 +24,7 @@ from trails.log.postgres.chunks import insert_chunks, open_chunks
 from trails.log.postgres.connections import Connection, Connections
 from trails.log.postgres.extracts import copy_rows
 from trails.log.postgres.schema import create_tables, indexed, raw
+from trails.log.postgres.streams import ACTIVITIES, COMMITS, check_complete, check_in_use
 from trails.log.postgres.turns import Turns, as_text, one_row
 from trails.log.protocol import Header, LogEntry, head_moved
 from trails.log.records import COMMIT, KEYED, MOVE, SCHEMA, decode, pack, unpack
@@ -88,12 +89,15 @@ class PostgresLog(Turns):
             if not read_only:
                 create_tables(connection)
             found = _find_graph(connection, wanted.graph)
-            if found is None:
+            if found is not None:
+                check_in_use(connection, wanted.graph, found[1], connections.place)
+            else:
                 if read_only:
                     raise StorageError(
                         f"graph {wanted.graph!r} does not exist yet, and can't be created while "
                         "the project is open read-only; open it once for writing"
                     )
+                check_complete(connection, wanted.graph, connections.place)
                 if not self._create:
                     raise CorruptionError(
                         f"{connections.place} has no log of graph {wanted.graph!r}, but the "
@@ -572,7 +576,7 @@ def _create_graph(connection: Connection, wanted: Header) -> tuple[Header, int]:
             (raw(wanted.graph), wanted.format, raw(wanted.base_iri), raw(wanted.created)),
         ).fetchone()
         if row is not None:
-            for stream in ("commits", "activities"):
+            for stream in (COMMITS, ACTIVITIES):
                 connection.execute("INSERT INTO trails_streams VALUES (%s, %s)", (row[0], stream))
     found = _find_graph(connection, wanted.graph)
     assert found is not None  # noqa: S101 - this server or another one has just created it

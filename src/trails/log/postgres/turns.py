@@ -24,6 +24,7 @@ from trails.errors import (
 )
 from trails.log.postgres.activities import ActivityRows
 from trails.log.postgres.connections import Connection, Connections, end, is_lost, is_passing
+from trails.log.postgres.streams import COMMITS, moved_away
 from trails.model.history import Head
 
 OWNER_SECONDS: Final = 3.0
@@ -31,7 +32,7 @@ OWNER_SECONDS: Final = 3.0
 SETTLE_SECONDS: Final = 20.0
 """For how long the outcome of a COMMIT is looked up whose answer was lost."""
 _READ_ONLY: Final = "25006"
-_OWNERSHIP: Final = "('trails_graphs'::regclass::oid::bigint << 32) + %s"
+OWNERSHIP: Final = "('trails_graphs'::regclass::oid::bigint << 32) + %s"
 
 
 class Turns(ActivityRows):
@@ -41,7 +42,6 @@ class Turns(ActivityRows):
         self, connections: Connections, graph: int, name: str, *, read_only: bool, owned: bool
     ) -> None:
         """Without ``owned``, another server may write meanwhile."""
-        self._name = name
         self._lock = threading.RLock()
         """Held by the thread that has the turn."""
         self._begun = False
@@ -50,7 +50,7 @@ class Turns(ActivityRows):
         """Commits and moves of which it is not known whether they were written."""
         self._branches_version = 0
         self._writer: Connection | None = None
-        super().__init__(connections, graph, read_only=read_only)
+        super().__init__(connections, graph, name, read_only=read_only)
         try:
             if owned:
                 with connections.errors("open the log"):
@@ -75,7 +75,7 @@ class Turns(ActivityRows):
         connection, shared = self._connections.connect(), "_shared" if self.read_only else ""
         try:
             until = monotonic() + OWNER_SECONDS
-            query = f"SELECT pg_try_advisory_lock{shared}({_OWNERSHIP})"
+            query = f"SELECT pg_try_advisory_lock{shared}({OWNERSHIP})"
             while not one_row(connection.execute(query, (self._graph,)))[0]:
                 if monotonic() >= until:
                     raise LockedError(  # noqa: TRY301
@@ -172,10 +172,14 @@ class Turns(ActivityRows):
             self._writer = self._own_again()
         self._begun = True
         try:
-            self._writer.execute(
+            found = self._writer.execute(
                 "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT 1 FROM trails_streams "  # noqa: S608
-                f"WHERE graph = {self._graph:d} AND name = 'commits' FOR UPDATE".encode()
+                f"WHERE graph = {self._graph:d} AND name = '{COMMITS}' FOR UPDATE".encode()
             )
+            found.nextset()
+            if not found.rowcount:
+                self._roll_back()
+                raise moved_away(self._name, self.place)
         except psycopg.Error as error:
             self._roll_back()
             if error.sqlstate == _READ_ONLY:

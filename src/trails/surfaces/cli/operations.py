@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -41,6 +41,7 @@ from trails.model.upkeep import (
     Installation,
     InstallRequest,
     Manifest,
+    MovedLog,
     Optimized,
     Recovery,
     ReloadReport,
@@ -370,6 +371,11 @@ class Operations(ServeCommand, Tokens, PolicyCommands, Protocol):
         accept_loss: bool,
     ) -> list[Recovery]:
         """Recover lost commits; the outcome for each graph."""
+
+    def copy_log(
+        self, folder: Path, graph: str | None, to: str, progress: Progress
+    ) -> Iterator[MovedLog]:
+        """Move the log of every graph, or of the named one; what became of each."""
 
     def backup(self, folder: Path, target: Path, progress: Progress) -> dict[str, Manifest | None]:
         """Add what is new in all graphs to the backups in a folder; by graph, None for nothing."""

@@ -225,6 +225,12 @@ HEADINGS: Final[dict[str, tuple[ListedCommand, ...]]] = {
             "Restore the graphs of a backup, after checking all digests.",
         ),
         ListedCommand(
+            "log",
+            "logs",
+            "add_log_commands",
+            "Move the log of a graph to PostgreSQL, or back to a file in the project.",
+        ),
+        ListedCommand(
             "recover",
             "project",
             "add_recover_command",
