@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import inspect
 
+from trails.app.log_urls import check_connection, check_log_url
 from trails.app.webhooks.settings import WebhookSettings, check_webhooks
 from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
@@ -443,21 +444,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def log_url(self, graph: str, environment: Mapping[str, str]) -> str:
         """Return the address of a graph's log; empty if the log is in the graph's folder."""
-        given = self.graphs[graph].log.url if graph in self.graphs else ""
-        if given:
-            return given
-        url = environment.get(LOG_URL_VARIABLE, "")
-        check_log_url(LOG_URL_VARIABLE, url)
+        where, url = log_setting(graph), self.graphs[graph].log.url if graph in self.graphs else ""
+        if not url:
+            where, url = LOG_URL_VARIABLE, environment.get(LOG_URL_VARIABLE, "")
+            check_log_url(where, url)
+        if url:
+            check_connection(where, url)
         return url
 
 
-def check_log_url(where: str, url: str) -> None:
-    """Refuse what is not the URL of a PostgreSQL server, without showing it."""
-    if url and not url.startswith(("postgresql://", "postgres://")):
-        raise SettingsError(
-            f"{where} must begin with postgresql://, as "
-            "postgresql://user@host:5432/database?sslmode=verify-full"
-        )
+def log_setting(graph: str) -> str:
+    """The name of the setting that says where the log of a graph is."""
+    return f"[graphs.{graph}.log] url"
 
 
 def read_settings(folder: Path) -> Settings:
@@ -483,7 +481,7 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
             if each.base_iri:
                 check_base_iri(each.base_iri)
-            check_log_url(f"[graphs.{graph}.log] url", each.log.url)
+            check_log_url(log_setting(graph), each.log.url)
             check_webhooks(graph, each.webhooks)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None

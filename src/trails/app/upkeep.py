@@ -18,7 +18,8 @@ import msgspec
 
 from trails.app.app import App
 from trails.app.doctor import examine_project, examine_serving
-from trails.app.settings import DATA_FOLDER, check_log_url, choose_graph
+from trails.app.log_urls import check_connection, check_log_url
+from trails.app.settings import DATA_FOLDER, choose_graph
 from trails.app.webhooks.states import describe_webhook, read_state, resume_webhook
 from trails.engine.graph.graph import Graph, now
 from trails.engine.upkeep.backups import (
@@ -157,6 +158,7 @@ def move_log(app: App, graph: str, to: str, report: Progress) -> MovedLog:
     url = app.settings.log_url(graph, os.environ)
     if to not in {"file", "postgresql"}:
         check_log_url("--to", to)
+        check_connection("--to", to)
         url = to
     elif to == "postgresql" and not url:
         raise SettingsError(

@@ -87,6 +87,7 @@ ELSEWHERE = {
     "top": "looks at a server",
     "backup": "tested with restore",
     "restore": "has the folder for itself",
+    "log copy": "has the folder for itself; tests/journeys/durability uses it",
     "recover": "has the folder for itself",
     "optimize": "sizes of files differ",
     "blob get": "prints the file",
