@@ -123,9 +123,9 @@ def _named_rows(
 
 def _place(db: sqlite3.Connection, time: str) -> int:
     """The first place from which on activities ended at a time or later."""
-    low, high = db.execute(
-        "SELECT coalesce(min(seq), 0), coalesce(max(seq), 0) + 1 FROM activities"
-    ).fetchone()
+    # One at a time: together they would be found by reading all.
+    (low,) = db.execute("SELECT coalesce(min(seq), 0) FROM activities").fetchone()
+    (high,) = db.execute("SELECT coalesce(max(seq), 0) + 1 FROM activities").fetchone()
     while low < high:
         middle = (low + high) // 2
         (record,) = db.execute(
