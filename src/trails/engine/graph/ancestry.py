@@ -166,11 +166,16 @@ class Ancestry:
             yield seq
             seq = self._links.first(seq)
 
-    def _id(self, seq: int) -> str:
+    def parents(self, seq: int) -> tuple[int, ...]:
+        """The places of the parents of a commit."""
+        return self._links.parents(seq)
+
+    def at(self, seq: int) -> Commit:
+        """The commit at a place where there must be one."""
         found = self._log.at(seq)
         if found is None:
             raise CorruptionError(f"commit {seq} is not in the log")
-        return found.id
+        return found
 
     def sides(self, ours: str, theirs: str) -> tuple[list[Commit], list[Commit]]:
         """The commits that only one of two has behind it, each list in log order."""
@@ -233,7 +238,7 @@ class Ancestry:
                 flag |= _STALE
             for parent in self._links.parents(seq):
                 note(parent, flag)
-        return [self._id(seq) for seq in found] or [GENESIS]
+        return [self.at(seq).id for seq in found] or [GENESIS]
 
     def is_ancestor(self, old: str, new: str) -> bool:
         """Whether a commit is another or lies behind it."""

@@ -5,7 +5,8 @@ Pages are bounded, cursors are signed, and hidden commits are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final
@@ -109,47 +110,69 @@ class _Walk:
         self._seqs = (
             None if wanted.node is None else _commits_of(graph, refs, wanted.node, visible_history)
         )
-        self._oldest = 0 if self._seqs is None else min(self._seqs)
+        self._candidates = [] if self._seqs is None else sorted(self._seqs)
+        self._oldest = self._candidates[0] if self._candidates else 0
+        place = graph.ancestry.place
         if visible_history is not None and frontier:
-            self._before, frontier = min(graph.ancestry.commit(each).seq for each in frontier), None
+            self._before, frontier = min(map(place, frontier)), None
         if frontier is None:
             frontier = [self._start(refs, wanted.branch)]
-        self._heap: list[tuple[int, str]] = []
+        self._heap: list[int] = []
+        """The places at which it goes on, negative."""
+        self._read: dict[int, Commit] = {}
+        """Commits that were read before the walk comes to them."""
         for identifier in frontier:
-            self._push(identifier)
+            self._push(place(identifier))
 
     def _start(self, refs: RefResolver, branch: str | None) -> str:
         if branch is not None:
             return refs.resolve(branch).commit
-        return self._newest_visible(next(self._graph.log.newest(), None))
+        found = self._newest_visible(next(self._graph.log.newest(), None))
+        return GENESIS if found is None else found.id
 
-    def _newest_visible(self, commit: Commit | None) -> str:
+    def _newest_visible(self, commit: Commit | None) -> Commit | None:
         """The commit itself, or the newest visible one before it in the log."""
         while commit is not None and not self._sees(commit):
             commit = self._graph.log.at(commit.seq - 1)
-        return GENESIS if commit is None else commit.id
+        return commit
 
     def _sees(self, commit: Commit) -> bool:
         return self._descent is None or self._descent.sees(commit)
 
-    def _push(self, identifier: str) -> None:
-        if identifier and all(identifier != known for _, known in self._heap):
-            heappush(self._heap, (-self._graph.ancestry.commit(identifier).seq, identifier))
+    def _push(self, seq: int) -> None:
+        if seq and -seq not in self._heap:
+            heappush(self._heap, -seq)
 
     def __iter__(self) -> Iterator[Commit]:
         while self._heap:
-            _, identifier = heappop(self._heap)
-            commit = self._graph.ancestry.commit(identifier)
-            if self._all:
-                self._push(self._newest_visible(self._graph.log.at(commit.seq - 1)))
-            else:
-                for parent in commit.parents:
-                    self._push(parent)
-            if commit.seq < self._oldest:
+            seq = -heappop(self._heap)
+            if seq < self._oldest:
                 self._heap.clear()
                 return
-            if self._meets(commit):
+            commit = None
+            if self._seqs is None or seq in self._seqs:
+                commit = self._read.pop(seq, None) or self._graph.ancestry.at(seq)
+            for following in self._following(seq, commit):
+                self._push(following)
+            if commit is not None and self._meets(commit):
                 yield commit
+
+    def _following(self, seq: int, commit: Commit | None) -> Iterable[int]:
+        """The places to go on at after a commit, which is read only where it may be listed."""
+        ancestry = self._graph.ancestry
+        if not self._all:
+            if self._seqs is None and commit is not None:
+                return [self._note(ancestry.commit(each)) for each in commit.parents if each]
+            return ancestry.parents(seq)
+        if self._seqs is not None:
+            at = bisect_left(self._candidates, seq)
+            return self._candidates[at - 1 : at] if at else ()
+        found = self._newest_visible(self._graph.log.at(seq - 1))
+        return () if found is None else (self._note(found),)
+
+    def _note(self, commit: Commit) -> int:
+        self._read[commit.seq] = commit
+        return commit.seq
 
     def _meets(self, commit: Commit) -> bool:
         if self._before is not None and commit.seq >= self._before:
@@ -165,7 +188,7 @@ class _Walk:
     @property
     def frontier(self) -> list[str]:
         """The commits at which the walk goes on; none at its end."""
-        return sorted(identifier for _, identifier in self._heap)
+        return sorted(self._graph.ancestry.at(-each).id for each in self._heap)
 
 
 def _commits_of(
