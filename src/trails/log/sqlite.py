@@ -46,7 +46,9 @@ from trails.log.storage import (
     MOVES_TABLE,
     RENAMES_INDEX,
     RENAMING,
+    SEGMENTED,
     SEGMENTS,
+    SEGMENTS_INDEX,
     add_activity_indexes,
     bytes_of,
     connect,
@@ -54,6 +56,7 @@ from trails.log.storage import (
     create_log,
     create_tables,
     find_log,
+    forget_statistics,
     give_back_space,
     make_append_only,
     storage_errors,
@@ -172,14 +175,16 @@ class SqliteLog:
         with storage_errors("read the log"):
             rows = self._db.execute("SELECT name FROM sqlite_master")
             known = {name for (name,) in rows}
+            forget_statistics(self._db)
         wanted = {"moves", "idempotency_keys", "activity_nodes", "calls"}
-        if wanted | {"commits_migrations", "commits_renames"} <= known:
+        if wanted | {"commits_migrations", "commits_renames", "commits_segments"} <= known:
             return
         with self._transaction("create the log"):
             add_activity_indexes(self._db)
             self._db.execute(CALLS_TABLE)
             self._db.execute(MIGRATIONS_INDEX)
             self._db.execute(RENAMES_INDEX)
+            self._db.execute(SEGMENTS_INDEX)
             if "moves" not in known:
                 self._db.execute(MOVES_TABLE)
                 make_append_only(self._db, "moves")
@@ -210,8 +215,7 @@ class SqliteLog:
             return
         with storage_errors("read the log"):
             rows = self._db.execute(
-                "SELECT removed_segment, added_segment FROM commits "
-                "WHERE removed_segment IS NOT NULL OR added_segment IS NOT NULL"
+                f"SELECT removed_segment, added_segment FROM commits WHERE {SEGMENTED}"  # noqa: S608
             )
             named = {name for row in rows for name in row}
             for path in self._segments.iterdir():
@@ -874,7 +878,6 @@ class SqliteLog:
             return
         with self._lock, storage_errors("compact the log"):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            self._db.execute("PRAGMA optimize")
 
     def close(self) -> None:
         """Close the files."""

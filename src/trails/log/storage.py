@@ -343,6 +343,13 @@ RENAMES_INDEX: Final = (
     f"CREATE INDEX IF NOT EXISTS commits_renames ON commits (seq) WHERE {RENAMING}"
 )
 """Added to logs that were made before."""
+SEGMENTED: Final = "removed_segment IS NOT NULL OR added_segment IS NOT NULL"
+"""Whether statements of a commit are in a file of their own."""
+SEGMENTS_INDEX: Final = (
+    "CREATE INDEX IF NOT EXISTS commits_segments ON commits (removed_segment, added_segment) "
+    f"WHERE {SEGMENTED}"
+)
+"""Added to logs that were made before. The names in a row come after its statements."""
 USES_TABLE: Final = """
 CREATE TABLE activity_nodes (
     node TEXT NOT NULL, activity INTEGER NOT NULL, PRIMARY KEY (node, activity)
@@ -392,6 +399,7 @@ def create_tables(db: sqlite3.Connection, header: HeaderRow) -> None:
         db.execute(CALLS_TABLE)
         db.execute(MIGRATIONS_INDEX)
         db.execute(RENAMES_INDEX)
+        db.execute(SEGMENTS_INDEX)
         db.execute("INSERT INTO header VALUES (?, ?, ?, ?)", header)
         db.execute("COMMIT")
 
@@ -401,6 +409,21 @@ def add_activity_indexes(db: sqlite3.Connection) -> None:
     for name, definition in ACTIVITY_INDEXES.items():
         db.execute(f"CREATE INDEX IF NOT EXISTS {name} {definition}")
     db.execute(USES_TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
+
+
+def forget_statistics(db: sqlite3.Connection) -> None:
+    """Delete what ``PRAGMA optimize`` of earlier versions noted about the sizes of tables.
+
+    The planner believes it however much has been added since, and would read a table that was
+    short then from end to end. Without it, the planner takes every table for a long one.
+    """
+    query = "SELECT name FROM sqlite_master WHERE name IN ('sqlite_stat1', 'sqlite_stat4')"
+    names = [name for (name,) in db.execute(query).fetchall()]
+    if any(db.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchone() for name in names):  # noqa: S608
+        with suppress(sqlite3.OperationalError):  # a full disk: the next start does it
+            for name in names:
+                db.execute(f"DELETE FROM {name}")  # noqa: S608
+            db.execute("ANALYZE sqlite_schema")  # reads them again
 
 
 def make_append_only(db: sqlite3.Connection, table: str) -> None:

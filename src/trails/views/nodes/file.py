@@ -21,7 +21,14 @@ from typing import Any, Final, NamedTuple
 
 from trails.errors import CorruptionError, ReadOnlyError, StorageError, UnwritableError
 from trails.files import private_folder, sync_file, sync_folder
-from trails.log.storage import bytes_of, connect, connect_read_only, give_back_space, storage_errors
+from trails.log.storage import (
+    bytes_of,
+    connect,
+    connect_read_only,
+    forget_statistics,
+    give_back_space,
+    storage_errors,
+)
 from trails.model.history import Position
 from trails.model.types import Schema
 from trails.views.base import ReadWriteLock
@@ -163,6 +170,7 @@ class NodeFile:
                     raise CorruptionError("the node index has another format")  # noqa: TRY301
                 if not self._read_only:
                     db.executescript(TABLES)
+                    forget_statistics(db)
                 if not self._read_only and row[0] != INDEX_FORMAT:
                     db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (INDEX_FORMAT,))
             self._load(db)
@@ -614,9 +622,8 @@ class NodeFile:
                 self.db.execute("DELETE FROM keys WHERE sid = ?", (sid,))
 
     def compact(self) -> None:
-        """Give unused space back and refresh what the planner knows."""
+        """Give unused space back."""
         with self.rw_lock.exclusive(), self.errors("compact the node index"):
-            self.db.execute("PRAGMA optimize")
             self.db.execute("VACUUM")
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
