@@ -332,6 +332,20 @@ class WorkInProgress:
         _all_work.pop(self, None)
 
 
+@contextmanager
+def short_work() -> Iterator[None]:
+    """Let long work give way to this block; inside a request or long work nothing changes."""
+    if _current_work.get() is not None:
+        yield
+        return
+    work = WorkInProgress()
+    try:
+        yield
+    finally:
+        work.end()
+        _current_work.set(None)
+
+
 _all_work: Final[dict[WorkInProgress, None]] = {}
 _current_work: ContextVar[WorkInProgress | None] = ContextVar("trails_work", default=None)
 

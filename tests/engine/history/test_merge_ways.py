@@ -27,7 +27,8 @@ TABLES = ("nodes", "keys", "rows", "row_keys", "hides", "lives", "past", "gone")
 
 
 def rows_of(graph: Graph) -> dict[str, list[tuple[object, ...]]]:
-    """Every row of the node index."""
+    """Every row of the node index, when main is back on the root."""
+    graph.nodes.settling.run()
     with graph.file.reader() as db:
         return {name: sorted(db.execute(f"SELECT * FROM {name}")) for name in TABLES}
 
@@ -46,6 +47,7 @@ def merged(folder: Path, asked: list[MergeRequest]) -> list[object]:
     app = App(*TYPES, name="versions", folder=folder)
     try:
         graph, found = app.graph(), list[object]()
+        graph.nodes.settling.run()
         for each in asked:
             heads = {name: head.commit for name, head in graph.log.branches().items()}
             try:

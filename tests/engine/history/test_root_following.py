@@ -117,7 +117,7 @@ def test_settling_goes_on_where_a_crash_or_a_close_ended_it(
         nonlocal steps
         steps += 1
         if steps > 7:
-            graph.nodes.settling._ended = True
+            graph.nodes.settling._ending.set()
 
     mark = graph.file.mark_half_folded
     monkeypatch.setattr(

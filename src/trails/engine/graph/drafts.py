@@ -218,7 +218,7 @@ class _DraftNodes(NodeIndexes):
             ref.nodes.move(Position(commit.seq, commit.id))
         self.file.commit()
 
-    def settle_now_or_later(self) -> None:
+    def settle_later(self) -> None:
         """Do nothing: the root is never written here."""
 
 

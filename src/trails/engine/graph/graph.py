@@ -40,7 +40,7 @@ from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache
-from trails.model.fairness import NO_ACTOR, FairQueue, Meter, without_pauses
+from trails.model.fairness import NO_ACTOR, FairQueue, Meter, short_work, without_pauses
 from trails.model.history import GENESIS, Head
 from trails.model.iris import Names
 from trails.model.names import branch_folder
@@ -375,27 +375,28 @@ class Graph:
                 "another transaction is open on this thread; finish it first, or write through "
                 "its own context"
             )
-        try:
-            acquired = self._writers.acquire(actor, timeout)
-        except BaseException:  # an interrupt, maybe just when the lock was handed over
-            self._end_abandoned_group()
-            raise
-        if not acquired:
-            raise TransactionError(
-                f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
-            )
-        self._owner = me
-        begun = monotonic()
-        try:
-            with without_pauses():
-                if not joins:
-                    self.end_group()
-                yield
-        finally:
-            held = monotonic() - begun
-            if held > _SHORT and self._writers.has_others(actor):
-                self.blocking.add(actor, held)
-            self._give_back(actor)
+        with short_work():
+            try:
+                acquired = self._writers.acquire(actor, timeout)
+            except BaseException:  # an interrupt, maybe just when the lock was handed over
+                self._end_abandoned_group()
+                raise
+            if not acquired:
+                raise TransactionError(
+                    f"other writers have kept this graph busy for {timeout:.0f} s; try again later"
+                )
+            self._owner = me
+            begun = monotonic()
+            try:
+                with without_pauses():
+                    if not joins:
+                        self.end_group()
+                    yield
+            finally:
+                held = monotonic() - begun
+                if held > _SHORT and self._writers.has_others(actor):
+                    self.blocking.add(actor, held)
+                self._give_back(actor)
 
     def _give_back(self, actor: str) -> None:
         """Release the writer's lock: to the next writer, or when no write is pending."""
@@ -446,7 +447,6 @@ class Graph:
             and checkout.nodes.known
             and checkout.nodes.position.commit == self.log_head(checkout.name).commit
             and checkout.nodes.schema.digest == self.log_head(checkout.name).schema
-            and (checkout is not self.main or self.nodes.settled)
         )
 
     def prepare(self, checkout: Checkout, *, settled: bool = True) -> None:
@@ -460,7 +460,7 @@ class Graph:
             raise _gone(checkout)
         self.bring_to_head(checkout)
         if checkout is self.main and settled:
-            self.nodes.settle_now_or_later()
+            self.nodes.settle_later()
 
     def keep_blobs(self, digests: Collection[str]) -> None:
         """Make blobs durable before the log names them; called with the writer's lock."""

@@ -4,7 +4,8 @@ All of them are layers of one file. ``main`` is on the root layer; a branch or s
 layer above the nearest state that is in use. After a fast-forward ``main`` is above the root as
 well. It can be read and written there, only less directly, until ``settle`` folds that into the
 root at once, or ``Settling`` does it in a thread, a small part at a time, so that writers get
-their turn in between. States that were forked before see nothing of it.
+their turn in between. States that were forked before see nothing of it. The rows of layers that
+nobody needs any more are removed by the same thread.
 
 A commit that is folded half-way is marked. Folding it again from its start changes nothing that
 was done already, so the next fold, after a crash or in a hurry, begins with it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from time import monotonic
 from typing import Final
 
 from trails.engine.graph.ancestry import Path as CommitPath
@@ -35,10 +37,18 @@ from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
 from trails.views.nodes.sums import rows_as_logged
 from trails.views.terms import Terms
 
-AT_ONCE: Final = 1_000
-"""Statements that are folded in one part; as many as a writer may be kept waiting for."""
+AT_ONCE: Final = 20
+"""Statements that are folded in one part: a writer may have to wait for so many."""
+_SWEPT: Final = 200
+"""Rows of layers that nobody needs any more that are removed at once."""
+_DELAY: Final = 0.02
+"""Seconds before the thread begins: the call that moved ``main`` is answered first."""
 _SETTLER: Final = "/settling"
 """In whose name the writer's lock is taken, so that actors and settling take turns."""
+_PATIENCE: Final = 10.0
+"""Seconds after which parts are twice as large, because writes come as fast as they are folded."""
+_LARGEST: Final = 5
+"""How often parts become twice as large."""
 
 
 class Settling:
@@ -62,9 +72,11 @@ class Settling:
         self._finish = finish
         self._progress = progress
         self._thread: threading.Thread | None = None
+        self._begun = False
+        """Whether the thread will look for work again."""
         self._starting = threading.Lock()
         self._running = threading.Lock()
-        self._ended = False
+        self._ending = threading.Event()
 
     @property
     def _main(self) -> NodeIndex:
@@ -73,15 +85,16 @@ class Settling:
     def _schema_at(self, commit: str) -> Schema:
         return self._folding.compiled(self._ancestry.schema_at(commit)).schema
 
-    def is_due(self) -> bool:
-        """Whether so much lies between root and main that a writer should not wait for it."""
-        return self._work_left() > AT_ONCE
-
     def _work_left(self) -> int:
-        if not self._main.known or self._main.layer.number == ROOT:
+        """Statements between the root and ``main``, and one for each commit."""
+        if self._is_settled:
             return 0
         path = self._ancestry.path(self._root().commit, self._main.position.commit)
         return sum(_work(each) for each in (*path.undo, *path.redo))
+
+    @property
+    def _is_settled(self) -> bool:
+        return not self._main.known or self._main.layer.number == ROOT
 
     def _root(self) -> Position:
         return self._file.layers[ROOT].position
@@ -89,52 +102,99 @@ class Settling:
     def begin(self) -> None:
         """Settle in a thread, if none does already."""
         with self._starting:
-            if self._ended or (self._thread is not None and self._thread.is_alive()):
+            if self._ended or self._begun:
                 return
+            self._begun = True
             self._thread = threading.Thread(target=self._work, name="trails-settle", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
         """Stop, because the files are about to be closed."""
         with self._starting:
-            self._ended, thread = True, self._thread
+            self._ending.set()
+            thread = self._thread
         if thread is not None:
             thread.join()
 
+    @property
+    def _ended(self) -> bool:
+        return self._ending.is_set()
+
     def _work(self) -> None:
+        self._ending.wait(_DELAY)
         work = WorkInProgress(is_long=True)
         try:
-            self.run()
-        except TrailsError as error:
+            while self._is_needed():
+                self.run()
+        except BaseException as error:
+            with self._starting:
+                self._begun = False
+            if not isinstance(error, TrailsError):
+                raise
             self._progress(f"the node index of main could not be folded yet: {error.message}")
         finally:
             work.end()
 
+    def _is_needed(self) -> bool:
+        """Whether there is work; otherwise the thread ends, and more begins another one."""
+        with self._starting:
+            self._begun = not self._ended and (
+                not self._is_settled or bool(self._file.layers.unused)
+            )
+            return self._begun
+
     def run(self) -> None:
         """Settle in this thread; the writer's lock is taken and given back part by part."""
         with self._running:
-            while not self._ended and self.is_due():
-                start = self._root()
-                path = self._ancestry.path(start.commit, self._main.position.commit)
-                if path.undo:
-                    break  # the root has to go back, which is rare, and done at once
-                for commits in _grouped(path.redo):
-                    if not self._follow(start, commits):
-                        break  # another thread has moved the root or main
-                    start = self._root()
-            if not self._ended:
-                with self._writing(_SETTLER):
-                    self._finish()
+            begun = monotonic()
+            while not self._ended and not self._is_settled:
+                size = AT_ONCE << min(_LARGEST, int((monotonic() - begun) / _PATIENCE))
+                if self._go_on(size):
+                    self._end(size)
+            while not self._ended and self._sweep():
+                pass
 
-    def _follow(self, start: Position, commits: list[Commit]) -> bool:
+    def _go_on(self, size: int) -> bool:
+        """Take the root nearer to ``main``; whether no more than the end is left."""
+        start = self._root()
+        path = self._ancestry.path(start.commit, self._main.position.commit)
+        if path.undo:
+            return True  # the root has to go back, which is rare, and done at once
+        for commits in _grouped(path.redo, size):
+            if not self._follow(start, commits, size):
+                return False  # another thread has moved the root or main
+            start = self._root()
+        return True
+
+    def _end(self, size: int) -> None:
+        """Put ``main`` back on the root, if not too much was written meanwhile."""
+        with self._writing(_SETTLER):
+            main = self._main.position.commit
+            path = self._ancestry.path(self._root().commit, main)
+            if not self._ended and (path.undo or self._work_left() <= size):
+                self._finish()
+
+    def _sweep(self) -> bool:
+        """Remove some rows that nobody needs; whether there may be more."""
+        layers = self._file.layers
+        if not layers.unused:
+            return False
+        with self._writing(_SETTLER), self._file.transaction():
+            layers = self._file.layers
+            layers.sweep(self._file.db, _SWEPT)
+        self._file.checkpoint_sometimes()
+        give_way()
+        return True
+
+    def _follow(self, start: Position, commits: list[Commit], size: int) -> bool:
         """Take the root from where it is over some small commits, or a large one."""
         last = commits[-1]
 
         def fold(root: NodeIndex) -> None:
             self._folding.walk_nodes(root, CommitPath((), tuple(commits)))
 
-        if len(commits) == 1 and _work(last) > AT_ONCE:
-            with closing(self._folding.parts(last, AT_ONCE)) as parts:
+        if len(commits) == 1 and _work(last) > size:
+            with closing(self._folding.parts(last, size)) as parts:
                 if not all(self._step(start, last, part, done=False) for part in parts):
                     return False
             fold = _nothing
@@ -145,7 +205,7 @@ class Settling:
     ) -> bool:
         """Do one part; False, and nothing done, when another thread has moved the root or main."""
         with self._writing(_SETTLER):
-            if self._ended or self._root() != start or self._main.layer.number == ROOT:
+            if self._ended or self._root() != start or self._is_settled:
                 return False
             root = NodeIndex(self._file, ROOT_NAME)
             root.follow(self._schema_at(start.commit))
@@ -157,6 +217,7 @@ class Settling:
                     root.commit(Position(commit.seq, commit.id))
                 else:
                     self._file.commit()
+        self._file.checkpoint_sometimes()
         give_way()
         return True
 
@@ -169,12 +230,12 @@ def _work(commit: Commit) -> int:
     return commit.added + commit.removed + 1
 
 
-def _grouped(commits: Iterable[Commit]) -> Iterator[list[Commit]]:
+def _grouped(commits: Iterable[Commit], size: int) -> Iterator[list[Commit]]:
     """Commits in groups of which each is little work, a large one alone."""
     group: list[Commit] = []
     work = 0
     for commit in commits:
-        if group and work + _work(commit) > AT_ONCE:
+        if group and work + _work(commit) > size:
             yield group
             group, work = [], 0
         group.append(commit)
@@ -188,10 +249,8 @@ def _fold_in(reference: Reference, file: NodeFile) -> NodeFile:
     return NodeFile(reference.folder / "nodes.db", file.schema_of)
 
 
-_DEEP: Final = 6
-"""Layers above the root from which ``main`` is folded back into it at once, if that is quick."""
-_DEEPEST: Final = 24
-"""The same, however long it takes: reads look into every layer."""
+_DEEPEST: Final = 64
+"""Layers above the root from which ``main`` is folded back into it at once: reads look into all."""
 _NEAR: Final = 8
 """Snapshots, of those used last, from which another one may be made."""
 
@@ -443,9 +502,14 @@ class NodeIndexes:
             self.file.layers.fork(self.file.db, checkout.name, base.nodes.layer.number)
             checkout.use(self._folding.compiled(self._ancestry.schema_at(at)))
             self._folding.walk_nodes(checkout.nodes, self._ancestry.path(at, head.commit))
-            self.file.layers.sweep(self.file.db)
             checkout.nodes.commit(Position(head.seq, head.commit))
         checkout.use(self._folding.compiled(head.schema))
+        self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """Remove what no layer needs any more, a little at a time."""
+        if self.file.layers.release():
+            self.settling.begin()
 
     def path_to(self, head: Head) -> tuple[Checkout, CommitPath]:
         """The nearest checkout in use, and the way from there; called with the writer's lock."""
@@ -477,7 +541,7 @@ class NodeIndexes:
         with self.file.rw_lock.exclusive(), self.file.transaction():
             for name in names:
                 self.file.layers.forget(self.file.db, name)
-            self.file.layers.sweep(self.file.db)
+        self._sweep_later()
 
     # --- fast-forwards, and main above the root --------------------------------------------
 
@@ -486,25 +550,19 @@ class NodeIndexes:
         self._put_layer(ref, head, near=source)
         if ref is not self._main:
             return
-        depth = len(self.file.layers.lineage(ref.nodes.layer.number))
-        if depth > _DEEPEST or (depth > _DEEP and not self.settling.is_due()):
+        if len(self.file.layers.lineage(ref.nodes.layer.number)) > _DEEPEST:
             self.settle()
-        if self.settling.is_due():
-            self.settling.begin()
+        self.settling.begin()
 
     @property
     def settled(self) -> bool:
         """Whether ``main`` is on the root."""
         return self._main.nodes.layer.number == ROOT
 
-    def settle_now_or_later(self) -> None:
-        """Before ``main`` is written: what takes long is left to a thread."""
-        if self.settled:
-            return
-        if self.settling.is_due():
+    def settle_later(self) -> None:
+        """Before ``main`` is written: it goes back to the root in a thread, if it is not there."""
+        if not self.settled:
             self.settling.begin()
-        else:
-            self.settle()
 
     def settle(self) -> None:
         """Fold what a fast-forward put above the root into it; called with the writer's lock."""
@@ -526,7 +584,7 @@ class NodeIndexes:
             # Going back, no commit's own place in the log is later than all that was there.
             self._folding.walk_nodes(root, path, head.seq if path.undo else None)
             self.file.layers.point(self.file.db, MAIN, ROOT)
-            self.file.layers.sweep(self.file.db)
+            self.file.layers.release()
             root.commit(Position(head.seq, head.commit))
 
     def _complete_half_folded(self, root: NodeIndex) -> str:

@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -61,6 +61,8 @@ _USUAL_CACHE: Final = "PRAGMA cache_size = -8192"
 _LARGE_CACHE: Final = "PRAGMA cache_size = -65536"
 _RARE_CHECKPOINTS: Final = "PRAGMA wal_autocheckpoint = 4000"
 """In pages. Each checkpoint syncs two files, and the pages of keys are changed again and again."""
+_MUCH_LOG: Final = 12 << 20
+"""Bytes of the WAL from which work beside writers does the checkpoint for them."""
 _READERS_CACHE: Final = "PRAGMA cache_size = -2048"
 _READERS_MAP: Final = f"PRAGMA mmap_size = {1 << 40}"
 """Readers use the system's pages as they are: each write makes caches of their own worthless."""
@@ -581,6 +583,22 @@ class NodeFile:
             )
             self.db.execute("DELETE FROM waiting")
             self._waiting = 0
+
+    def checkpoint_sometimes(self) -> None:
+        """Bring pages into the file before a writer has to, without its lock, if there are many."""
+        if self._path is None:
+            return
+        log = self._path.with_name(f"{self._path.name}-wal")
+        with suppress(OSError):
+            if log.stat().st_size < _MUCH_LOG:
+                return
+        # It takes long, and those who move a branch wait for readers.
+        with (
+            self._drafting.shared(),
+            self.errors("write the node index"),
+            closing(connect(self._path, synchronous="NORMAL")) as db,
+        ):
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _narrow(self) -> None:
         """Give back the memory that a large write was given."""

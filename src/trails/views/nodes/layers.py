@@ -33,6 +33,10 @@ NOW: Final = FOREVER - 1
 """The bound of a state that is followed as it moves."""
 
 
+_TABLES: Final = {"row_keys": "sid, key, nid, seq", "rows": "nid, seq", "hides": "nid"}
+"""Where layers have rows, and what distinguishes those of one layer."""
+
+
 class Layer(msgspec.Struct):
     """One state: what it grew out of, how far it is, how many nodes it has."""
 
@@ -185,30 +189,71 @@ class Layers:
         """Names, those first that were used longest ago."""
         return sorted(names, key=lambda name: self._used.get(name, 0))
 
-    def sweep(self, db: sqlite3.Connection) -> int:
-        """Remove layers without a name or children; how many rows that freed."""
-        freed = 0
-        self._above.clear()
-        while True:
-            needed = {ROOT, *self.refs.values(), *(each.parent for each in self._all.values())}
-            idle = [number for number in self._all if number not in needed]
-            if not idle:
-                break
-            for number in idle:
-                del self._all[number]
-                self._sizes.pop(number, None)
-                self._changed.discard(number)
-                self._counted = {each for each in self._counted if each[0] != number}
-                db.execute(
-                    "INSERT OR IGNORE INTO past SELECT handle, seq FROM rows "
-                    "WHERE layer = ? AND seq > 0",
-                    (number,),
-                )
-                for table in ("rows", "row_keys", "hides", "lives", "layers"):
-                    freed += db.execute(f"DELETE FROM {table} WHERE layer = ?", (number,)).rowcount  # noqa: S608
+    @property
+    def unused(self) -> list[int]:
+        """The layers that no name leads to, so that nobody can read them; children first."""
+        used: set[int | None] = {ROOT, None}
+        for name in self.refs.values():
+            number: int | None = name
+            while number is not None and number not in used:
+                used.add(number)
+                number = self[number].parent
+        return sorted((number for number in self._all if number not in used), reverse=True)
+
+    def release(self) -> bool:
+        """Keep no more versions for unused layers; whether there are any."""
+        unused = set(self.unused)
         for layer in self._all.values():
-            layer.newest_fork = max((each.fork for each in self.children(layer.number)), default=-1)
+            layer.newest_fork = -1
+        for number, layer in self._all.items():
+            if number not in unused:
+                self._keep_for(layer)
+        self._above.clear()
+        return bool(unused)
+
+    def sweep(self, db: sqlite3.Connection, most: int = -1) -> int:
+        """Remove unused layers, or at most so many of their rows; how many rows that freed."""
+        freed = 0
+        for number in self.unused:
+            freed += self._empty(db, number, most - freed if most >= 0 else -1)
+            if 0 <= most <= freed:
+                break  # it may have more
+            self._remove(db, number)
         return freed
+
+    @staticmethod
+    def _empty(db: sqlite3.Connection, number: int, most: int) -> int:
+        """Remove rows of a layer, at most so many, the first ones; how many that were."""
+        freed = 0
+        for table, key in _TABLES.items():
+            those = f"FROM {table} WHERE layer = {number}"
+            if most >= 0:
+                some = f"SELECT {key} {those} ORDER BY {key} LIMIT 1 OFFSET {most - freed}"
+                rest = db.execute(some).fetchone()
+                if rest is not None:
+                    those += f" AND ({key}) < ({','.join('?' * len(rest))})"
+            else:
+                rest = None
+            values = rest or ()
+            if table == "rows":
+                db.execute(
+                    f"INSERT OR IGNORE INTO past SELECT handle, seq {those} AND seq > 0",
+                    values,
+                )
+            freed += db.execute(f"DELETE {those}", values).rowcount
+            if rest is not None:
+                break
+        return freed
+
+    def _remove(self, db: sqlite3.Connection, number: int) -> None:
+        """Remove a layer that has no rows."""
+        # Others may look through the layers at this moment.
+        self._all = {each: layer for each, layer in self._all.items() if each != number}
+        self._sizes.pop(number, None)
+        self._changed.discard(number)
+        self._counted = {each for each in self._counted if each[0] != number}
+        for table in ("lives", "layers"):
+            db.execute(f"DELETE FROM {table} WHERE layer = ?", (number,))  # noqa: S608
 
     def write(self, db: sqlite3.Connection) -> None:
         """Put what changed into the tables."""
