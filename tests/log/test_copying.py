@@ -32,6 +32,7 @@ from trails.log.postgres import turns as turns_module
 from trails.log.postgres.log import PostgresLog
 from trails.log.postgres.rows import PostgresRows
 from trails.log.protocol import Header
+from trails.log.records import CUT_OFF
 from trails.log.sqlite import SqliteLog
 from trails.log.sqlite_rows import SqliteRows
 from trails.log.switching import NOTE, UNUSED
@@ -657,6 +658,20 @@ def test_a_folder_whose_log_moved_begins_no_other_one(graph):
     assert graph.to_file().copied == len(before["commits"])
     assert graph.dump() == before
     assert not (graph.folder / NOTE).exists()
+
+
+def test_calls_of_a_server_that_was_killed_are_copied(graph):
+    """The log that is opened next records them, wherever it is."""
+    fill(graph)
+    graph.to_server()
+    log = graph.remote()
+    write(log, call=lambda _: act(99))
+    log.close()
+    graph.to_file()
+    with sqlite3.connect(graph.folder / "log.db") as db:
+        assert db.execute("SELECT id FROM calls").fetchall() == [("id-99",)]
+    db.close()
+    assert [each.detail for _, each in graph.dump()["activities"]][-1] == CUT_OFF
 
 
 def test_opening_rows_of_a_server_changes_nothing(graph):
