@@ -129,7 +129,7 @@ def test_a_backup_of_either_log_is_restored_as_either(project, url, postgres, so
         name_server(project, url)
     before, (_, commits, _) = run(project, "export"), opened(project)
     run(project, "backup", str(place))
-    for at in ((), ("--at", "1")):
+    for at in [(), ("--at", "1")] if source == "file" else [()]:
         other = make_project(project.with_name(f"other{len(at)}"))
         name_server(other, postgres.schema())
         run(other, "restore", str(place), *at)
@@ -140,8 +140,6 @@ def test_a_backup_of_either_log_is_restored_as_either(project, url, postgres, so
         assert at or run(other, "export") == before
         load(other, "z")
         assert "in use" in refused(other, "restore", str(place), "--force")
-        load(other, "y")
-        assert opened(other)[2] == []
     embedded = make_project(project.with_name("embedded"))
     run(embedded, "restore", str(place))
     assert run(embedded, "export") == before
