@@ -36,7 +36,7 @@
         ├── ReadOnlyError       the graph is open for reading only
         │   ├── BehindError     the log has lost commits; 'trails recover' puts them back
         │   └── UnwritableError the disk refuses to be written; the graph is read meanwhile
-        ├── LockedError         another process owns this folder, or another server the log
+        ├── LockedError         another process owns this folder
         ├── LogUnavailableError the server of the log does not answer; nothing was written
         ├── OutcomeUnknownError the answer to a commit was lost; look whether it was written
         └── CorruptionError     the log's digests do not add up
@@ -321,7 +321,7 @@ class UnwritableError(ReadOnlyError):
 
 
 class LockedError(StorageError):
-    """Another process has this folder open, or another server the log of a graph."""
+    """Another process has this folder open."""
 
     code = "locked"
 

@@ -1,19 +1,21 @@
-"""What is particular to a log on PostgreSQL: one owner, outages, privileges, secrets."""
+"""What is particular to a log on PostgreSQL: turns, outages, privileges, secrets."""
 
 import multiprocessing
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
 from tests.log.conftest import BASE, MADE
 from tests.log.test_conformance import LINE, TIME, act, key, write
+from tests.worlds.processes import state_of, wait_until
 
 from trails.errors import (
+    BehindError,
     ConflictError,
-    LockedError,
     LogUnavailableError,
     OutcomeUnknownError,
     SettingsError,
@@ -22,10 +24,13 @@ from trails.errors import (
     UnwritableError,
 )
 from trails.log.postgres import connections as connections_module
+from trails.log.postgres import following as following_module
 from trails.log.postgres import turns as turns_module
 from trails.log.postgres.connections import Connections
 from trails.log.postgres.log import PostgresLog
-from trails.model.history import GENESIS, Move
+from trails.log.protocol import Missed
+from trails.log.records import CUT_OFF
+from trails.model.history import GENESIS, ActivityQuery, Move
 
 STREAMS = ("graphs", "commits", "chunks", "schemas", "moves", "archives", "archive_chunks")
 
@@ -149,76 +154,203 @@ def test_commits_are_synced_whatever_the_database_says(remote, postgres):
         postgres.run("ALTER ROLE postgres RESET synchronous_commit")
 
 
-# --- one owner ----------------------------------------------------------------------------------
+# --- turns ------------------------------------------------------------------------------------
 
 
-def test_a_second_server_is_refused(remote, monkeypatch):
-    """One owner at a time; those who only read share a log that nobody writes."""
-    monkeypatch.setattr(turns_module, "OWNER_SECONDS", 0.1)
-    log = remote.open()
-    write(log)
-    for options in ({}, {"read_only": True}):
-        with pytest.raises(LockedError, match="another server"):
-            open_at(remote.url, **options)
-    looking = open_at(remote.url, read_only=True, owned=False)
-    assert looking.last_seq() == 1
-    looking.close()
-    remote.close()
-    readers = [open_at(remote.url, read_only=True) for _ in range(2)]
-    with pytest.raises(LockedError):
-        open_at(remote.url)
-    for each in readers:
-        each.close()
-    assert write(remote.open()).seq == 2
+def test_a_turn_keeps_others_from_writing(remote):
+    """They wait, and learn what was written before they write themselves."""
+    one, two = remote.open(), open_at(remote.url)
+    first = write(one)
+    assert one.begin_turn() is None
+    missed = []
+    waiting = threading.Thread(target=lambda: missed.append(two.begin_turn()))
+    waiting.start()
+    second = write(one)
+    move = Move("b", "create", second.id, GENESIS, "ann", TIME)
+    waiting.join()
+    assert missed == [Missed((), frozenset({"main"}))]
+    assert (two.last_seq(), two.head("main").commit) == (2, second.id)
+    third = write(two)
+    assert [each.id for each in one.commits()] == [first.id, second.id, third.id]
+    two.begin_turn()
+    two.end_turn()
+    assert one.refresh() == Missed((), frozenset({"main"}))
+    assert one.refresh() is None
+    version = two.branches_version
+    one.move(move, second.schema)
+    found = two.refresh()
+    assert found.branches == {"b"}
+    assert [each.branch for each in found.moves] == ["b"]
+    assert (two.branches(), two.branches_version) == (one.branches(), version + 1)
+    one.move(Move("b", "delete", second.id, second.id, "ann", TIME), second.schema)
+    assert two.refresh().branches == {"b"}
+    assert two.branches() == one.branches()
+    assert two.refresh() is None
+    two.close()
 
 
-def test_a_server_that_was_replaced_meanwhile_never_writes_again(remote, postgres):
-    """It has lost its connection, and another one has written: what it knows may be wrong."""
-    log = remote.open()
-    write(log)
-    postgres.cut_connections()
-    other = open_at(remote.url)
-    write(other)
-    other.close()
+def test_a_write_that_looked_at_an_older_log_is_refused(remote):
+    """A log that is used without turns, too: what came in between is a conflict."""
+    one, two = remote.open(), open_at(remote.url)
+    write(one)
+    with pytest.raises(ConflictError, match="in between"):
+        write(two)
+    assert two.refresh() == Missed((), frozenset({"main"}))
+    assert write(two).seq == 2
+    two.close()
+
+
+def test_what_others_wrote_is_read_with_few_questions(remote, postgres):
+    """Commits and their statements come along with the look at the log."""
+    one, two = remote.open(), open_at(remote.url)
+    made = [write(one) for _ in range(5)]
+    two.refresh()
+    two._connections.close()
+    two._connections.connect = None
+    for each in made:
+        assert two.commit(each.id) == each
+        assert two.open_added(each).read() == LINE
+        assert two.open_removed(each).read() == b""
+    two.close()
+
+
+def test_followers_are_woken_by_notifications(remote, monkeypatch):
+    """Those of others, not those of their own commits."""
+    monkeypatch.setattr(following_module, "POLL_SECONDS", 60)
+    one, two = remote.open(), open_at(remote.url)
+    woken, own = threading.Event(), threading.Event()
+    one.follow(own.set)
+    two.follow(woken.set)
+    write(one)
+    assert woken.wait(30)
+    assert two.refresh() is not None
+    assert not own.is_set()
+    two.close()
+
+
+def test_followers_look_for_themselves(remote, monkeypatch):
+    """Where notifications get lost."""
+    monkeypatch.setattr(following_module, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(PostgresLog, "_announce", lambda *_: None)
+    one, two = remote.open(), open_at(remote.url)
+    woken = threading.Event()
+    two.follow(woken.set)
+    write(one)
+    assert woken.wait(30)
+    two.close()
+
+
+def test_a_server_whose_connections_are_cut_follows_again(remote, postgres):
+    """It hears of what was written meanwhile, and says when it could not."""
+    one, two = remote.open(), open_at(remote.url)
+    woken = threading.Event()
+    two.follow(woken.set)
     for _ in range(2):
-        with pytest.raises(LockedError, match="restart"):
-            write(log)
-    looking = open_at(remote.url, read_only=True, owned=False)
-    assert looking.last_seq() == 2
-    looking.close()
+        woken.clear()
+        postgres.cut_connections()
+        write(one)
+        assert woken.wait(20)
+        assert two.refresh() is not None
+    two.close()
 
 
-def _append_some(url, number, done):
-    made = []
-    while len(made) < 5:
-        try:
-            log = PostgresLog(url, None, "main", BASE, MADE)
-        except (LockedError, LogUnavailableError):
-            continue
-        made += [write(log).id, write(log).id]
-        log.insert_activities([act(number * 100 + len(made))])
-        log.close()
-    done.put(made)
+def test_servers_know_of_each_other(remote):
+    """Until they end."""
+    one = remote.open()
+    assert not one.shared
+    two = open_at(remote.url)
+    assert one.shared
+    assert two.shared
+    other = open_at(remote.url, graph="other")
+    two.close()
+    assert not one.shared
+    other.close()
 
 
-def test_processes_that_take_turns_lose_nothing(postgres):
-    """Each owns the log for a moment; every acknowledged commit is in one line."""
+def test_calls_of_a_server_that_ended_are_recorded(remote):
+    """Not those of one that is at work."""
+    one = remote.open()
+    write(one, call=lambda _: act(1))
+    two = open_at(remote.url)
+    assert list(two.activities()) == []
+    two.close()
+    one._connections.close()  # as if it were killed
+    one._listener.close()
+    two = open_at(remote.url)
+    assert [each.detail for _, each in two.activities()] == [CUT_OFF]
+    two.close()
+
+
+def test_two_servers_archive_activities_once(remote):
+    """Whoever is faster; the other one reads them from the archive."""
+    one, two = remote.open(), open_at(remote.url)
+    one.insert_activities([act(number) for number in range(9)])
+    before = list(one.activities())
+    places = two.find_archivable("", 5)
+    assert len(list(one.archive_activities(one.find_archivable("", 3)))) == 1
+    assert list(two.archive_activities(places)) == []
+    for log in (one, two):
+        assert list(log.activities()) == before
+        assert len(log.newest_activities(20)) == 9
+        assert len(log.list_activities(ActivityQuery(), 20, archived=True)) == 9
+        assert log.find_activities({"id-1": "2026-01-01T10:00:00.000Z"})
+    two.close()
+
+
+def test_a_database_that_went_back_is_not_written(remote, postgres):
+    """It was restored to an earlier state while servers used it."""
+    log = remote.open()
+    write(log)
+    lost = write(log)
+    postgres.run(
+        "ALTER TABLE trails_commits DISABLE TRIGGER USER; DELETE FROM trails_commits WHERE seq = 2",
+        remote.url,
+    )
+    for attempt in (log.refresh, log.begin_turn, lambda: write(log)):
+        with pytest.raises(BehindError, match=lost.id):
+            attempt()
+
+
+def _pause_in_turn(url, outcome):
+    turns_module.TURN_SECONDS = 1
+    log = PostgresLog(url, None, "main", BASE, MADE)
+    log.begin_turn()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        write(log)
+    except TrailsError as error:
+        outcome.put(error.code)
+    else:
+        outcome.put("written")
+
+
+def test_a_server_that_was_paused_can_not_write(postgres):
+    """SIGSTOP for longer than a turn may take: others go on, and what it had begun is refused."""
     url = postgres.schema()
-    open_at(url).close()
-    context = multiprocessing.get_context("spawn")
-    done = context.Queue()
-    workers = [context.Process(target=_append_some, args=(url, at, done)) for at in range(3)]
-    for each in workers:
-        each.start()
-    made = [identifier for _ in workers for identifier in done.get(timeout=120)]
-    for each in workers:
-        each.join()
     log = open_at(url)
-    chain = list(log.commits())
-    assert sorted(made) == sorted(each.id for each in chain)
-    assert [each.seq for each in chain] == list(range(1, len(made) + 1))
-    assert len(list(log.activities())) == len(made) // 2
+    context = multiprocessing.get_context("spawn")
+    outcome = context.Queue()
+    worker = context.Process(target=_pause_in_turn, args=(url, outcome))
+    worker.start()
+    wait_until(lambda: state_of(Path(f"/proc/{worker.pid}")) == "T", "the pause")
+    log.begin_turn()  # waits until the server has ended the turn
+    write(log)
+    os.kill(worker.pid, signal.SIGCONT)
+    assert outcome.get(timeout=60) == "log_unavailable"
+    worker.join()
+    assert [each.seq for each in log.commits()] == [1]
     log.close()
+
+
+def test_a_long_turn_is_kept_while_its_server_is_at_work(remote, monkeypatch):
+    """Nothing is written for longer than a silent server may keep the turn."""
+    monkeypatch.setattr(turns_module, "TURN_SECONDS", 1)
+    monkeypatch.setattr(following_module, "POLL_SECONDS", 0.1)
+    log = remote.open()
+    log.follow(lambda: None)
+    log.begin_turn()
+    time.sleep(2)
+    assert write(log).seq == 1
 
 
 def _die_while_writing(url, folder, ready):
@@ -328,8 +460,9 @@ def test_the_outcome_of_a_lost_commit_is_looked_up(remote, done):
         "key": lambda: log.remember(key("alone"), TIME),
     }
     for change in writes.values():
-        with log._turn() as connection:  # it may have to connect again first
-            pass
+        log.begin_turn()  # it may have to connect again first
+        log.end_turn()
+        connection = log._writer
         log._writer = _Breaking(connection, done=done)
         if done:
             change()

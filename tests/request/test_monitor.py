@@ -15,6 +15,7 @@ class HangingGraph:
     status = "ok"
     folder = None
     lacks_disk = False
+    log_answers = True
 
     def __init__(self):
         self.answers = threading.Event()

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ from trails.errors import (
 )
 from trails.imports import later
 from trails.model.capabilities import StoredQuery
-from trails.model.results import REQUESTED, QueryAnswer, unwritable
+from trails.model.results import OTHER_TYPES, REQUESTED, QueryAnswer, unwritable
 from trails.model.types import Schema
 from trails.model.upkeep import ReloadError, ReloadReport
 from trails.model.writes import LoadRequest, LoadResult, Mutation
@@ -102,6 +103,7 @@ REFUSALS: Final = (
 """What quarantines a graph."""
 
 
+_logger: Final = logging.getLogger("trails")
 NO_TEXTS: Final[Mapping[str, str]] = {}
 
 
@@ -270,7 +272,44 @@ class App:
         self._loaded.add(graph)
         self.policies.judge(graph).refresh()
         self._use(graph, embedder)
+        self._compare_types(graph)
         return registry
+
+    def _compare_types(self, graph: str) -> None:
+        """Let a graph be written whose types another server had changed, if they fit again."""
+        held = self.stored_graph(graph)
+        if held.read_only is OTHER_TYPES and self._cells[graph].current.schema.digest == (
+            self._stored_schema(graph).digest
+        ):
+            held.read_only = None
+
+    def _hear_of_types(self, graph: str) -> None:
+        """Another server has changed the types of ``main``: follow it, if that can be done here.
+
+        Called with the writer's lock; nothing is written until the declarations have followed.
+        """
+        opened = self.stored_graph(graph)
+        if opened.read_only is None and graph in self._loaded:
+            opened.read_only = OTHER_TYPES
+            threading.Thread(
+                target=self._follow_others, args=(graph,), name="trails-types", daemon=True
+            ).start()
+
+    def _follow_others(self, graph: str) -> None:
+        try:
+            if self._owns_types(graph) or self.declares(graph, self._stored_schema(graph)):
+                self.follow_types(graph)
+        except Exception:
+            _logger.exception(
+                "graph %s can't follow the types of another server",
+                graph,
+                extra={"event": "types.unfollowed"},
+            )
+        else:
+            if self.stored_graph(graph).read_only is OTHER_TYPES:
+                _logger.warning(
+                    "graph %s: %s", graph, OTHER_TYPES.reason, extra={"event": "types.differ"}
+                )
 
     def _owns_types(self, graph: str) -> bool:
         """Whether a graph's types are declared in the graph itself."""
@@ -542,6 +581,7 @@ class App:
             opened = self._open_files(graph, folder)
             opened.embedder = self._embedders.get(graph)
             opened.declarations = self._keeper(graph)
+            opened.types_changed = partial(self._hear_of_types, graph)
             opened.list_migrations = partial(self._migration_names, graph)
             found = self._services[graph] = GraphService(
                 opened,

@@ -15,7 +15,7 @@ import msgspec
 
 from trails.log.extracts import Extract
 from trails.log.payloads import Payload, PayloadWriter, open_part
-from trails.log.protocol import Header, Log, LogEntry, head_moved
+from trails.log.protocol import Header, Log, LogEntry, SoleWriter, head_moved
 from trails.model.history import (
     GENESIS,
     Activity,
@@ -29,7 +29,7 @@ from trails.model.types import Schema
 from trails.model.writes import KeyedOutcome
 
 
-class OverlayLog:
+class OverlayLog(SoleWriter):
     """A Log whose commits, moves and keys nobody else sees."""
 
     def __init__(self, below: Log, heads: Mapping[str, Head], folder: Path | None) -> None:

@@ -7,7 +7,7 @@ branch and everything else in one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -46,8 +46,30 @@ class LogEntry(msgspec.Struct, frozen=True):
     """The call that made it, as its activity would be if it ended now."""
 
 
+class Missed(msgspec.Struct, frozen=True):
+    """What other servers have written to a log since this one looked."""
+
+    moves: tuple[Move, ...]
+    """In their order."""
+    branches: frozenset[str]
+    """Those whose head is another one; some may be gone."""
+
+
 class Log(Protocol):
-    """Two append-only streams, commits and activities; branch heads; schemas by digest."""
+    """Two append-only streams, commits and activities; branch heads; schemas by digest.
+
+    Where several servers write one log, they take turns: between ``begin_turn`` and the insertion
+    nobody else writes. ``refresh`` looks what others have written, without a turn.
+    """
+
+    def begin_turn(self) -> Missed | None: ...
+    def end_turn(self) -> None: ...
+    def refresh(self) -> Missed | None: ...
+    def follow(self, wake: Callable[[], None]) -> None: ...
+    @property
+    def available(self) -> bool: ...
+    @property
+    def shared(self) -> bool: ...
 
     @property
     def header(self) -> Header: ...
@@ -106,6 +128,30 @@ class Log(Protocol):
     def give_back_space(self) -> None: ...
     def compact(self) -> None: ...
     def close(self) -> None: ...
+
+
+class SoleWriter:
+    """The turns of a log that only this process writes: it always has them."""
+
+    available = True
+    """Whether the log can be read and written now, as far as is known."""
+    shared = False
+    """Whether other servers write it at the moment."""
+
+    def begin_turn(self) -> Missed | None:
+        """Nobody else has written."""
+        return None
+
+    def end_turn(self) -> None:
+        """Nobody waits."""
+
+    def refresh(self) -> Missed | None:
+        """Nobody else has written."""
+        return None
+
+    def follow(self, wake: Callable[[], None]) -> None:
+        """There is nothing to wake up for."""
+        del wake
 
 
 def head_moved(branch: str, expected: str, actual: str) -> ConflictError:

@@ -34,7 +34,7 @@ from trails.log.archives import (
     write_archive,
 )
 from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
-from trails.log.protocol import Header, LogEntry, head_moved
+from trails.log.protocol import Header, LogEntry, SoleWriter, head_moved
 from trails.log.records import ACTIVITY, COMMIT, CUT_OFF, KEYED, MOVE, SCHEMA, decode, pack, unpack
 from trails.log.storage import (
     CALLS_TABLE,
@@ -91,7 +91,7 @@ _DELETED_AT_ONCE: Final = 2_000
 _USES: Final = "INSERT OR IGNORE INTO activity_nodes VALUES "
 
 
-class SqliteLog:
+class SqliteLog(SoleWriter):
     """A Log in a folder, or in memory when the folder is None."""
 
     def __init__(

@@ -107,13 +107,14 @@ _ERRORS: Final[Mapping[str, type[ReadOnlyError]]] = {
     "behind": BehindError,
     "requested": ReadOnlyError,
     "storage": UnwritableError,
+    "types": ReadOnlyError,
 }
 
 
 class ReadOnly(msgspec.Struct, frozen=True):
     """Why a graph is read-only, in a sentence that says what to do."""
 
-    cause: Literal["behind", "requested", "storage"]
+    cause: Literal["behind", "requested", "storage", "types"]
     reason: str
 
     def error(self) -> ReadOnlyError:
@@ -125,6 +126,13 @@ REQUESTED: Final = ReadOnly(
     "requested",
     "the project is open read-only, because that was asked for (--read-only, or read_only in "
     "[project]); open it without that to write",
+)
+
+
+OTHER_TYPES: Final = ReadOnly(
+    "types",
+    "another server has changed the types of this graph, and this one declares others: it only "
+    "reads. Bring its files up to date and reload it (or restart it)",
 )
 
 

@@ -313,7 +313,7 @@ class DraftedCall:
         key = self._key()
         if self._is_direct:
             if key is not None:
-                with self._service.graph.writing(call.actor):
+                with self._service.graph.appending(call.actor):
                     key.keep({_ANSWER: body.decode()})
             return result
         keyed = None if key is None else _keyed(key, self._draft, body)

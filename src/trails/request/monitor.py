@@ -60,6 +60,10 @@ class MonitoredGraph(Protocol):
     def lacks_disk(self) -> bool:
         """Whether it is read-only because its disk could not be written."""
 
+    @property
+    def log_answers(self) -> bool:
+        """Whether its log can be read and written, as far as is known."""
+
     def caught_up(self) -> bool:
         """Whether its views have followed main to its head."""
 
@@ -120,6 +124,7 @@ class Monitor:
         statuses |= {"behind" for each in failures if each.data.get("reason") == "behind"}
         checks = {
             "graphs": not failures and "behind" not in statuses,
+            "log": all(each.log_answers for each in kernels),
             "views": all(each.caught_up() for each in kernels),
             "disk": not any(each.lacks_disk for each in kernels)
             and all(map(_has_room, _folders(kernels))),

@@ -395,6 +395,11 @@ class Kernel:
         held = self._service.graph.read_only
         return held is not None and held.cause == "storage"
 
+    @property
+    def log_answers(self) -> bool:
+        """Whether the server of the log has answered lately; a log in a file always does."""
+        return self._service.graph.log.available
+
     def caught_up(self) -> bool:
         """Whether the views have followed main to its head."""
         return self._service.graph.caught_up()

@@ -11,8 +11,7 @@ from tests.worlds.processes import Web, run_command
 
 from trails import App
 from trails.app.settings import LOG_URL_VARIABLE, read_settings
-from trails.errors import CorruptionError, LockedError, SettingsError, StorageError
-from trails.log.postgres import turns as turns_module
+from trails.errors import CorruptionError, SettingsError, StorageError
 
 
 @pytest.fixture
@@ -68,20 +67,6 @@ def test_a_project_works_and_survives_the_loss_of_its_folder(project, tmp_path):
     embedded = make_project(tmp_path / "embedded")
     run(embedded, "restore", str(tmp_path / "backup"))
     assert run(embedded, "export", "--format", "nquads") == before
-
-
-def test_a_second_server_is_refused(project, tmp_path, monkeypatch):
-    """With a clear error, and without showing the URL."""
-    monkeypatch.setattr(turns_module, "OWNER_SECONDS", 0.1)
-    other = make_project(tmp_path / "q")
-    shutil.copy(project / "trails.toml", other / "trails.toml")
-    with App.open(project) as app:
-        app.graph()
-        with pytest.raises(LockedError, match="another server") as caught, App.open(other) as two:
-            two.graph()
-        assert "geheim" not in str(caught.value)
-    with App.open(other) as app:
-        assert app.graph().read_only is None
 
 
 def test_a_server_is_stopped_and_its_log_continues_elsewhere(project, tmp_path):

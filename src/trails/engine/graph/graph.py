@@ -24,8 +24,9 @@ from trails.engine.graph.checkouts import MAIN as MAIN  # noqa: PLC0414 - those 
 from trails.engine.graph.checkouts import SNAPSHOT, Checkout, CompiledSchema, unknown_branch
 from trails.engine.graph.declarations import DeclarationKeeper
 from trails.engine.graph.embeddings import Embedder
-from trails.engine.graph.feed import BranchChange, ChangeScan, Feed
+from trails.engine.graph.feed import BranchChange, ChangeIndex, ChangeScan, Feed
 from trails.engine.graph.folding import Folding
+from trails.engine.graph.following import Follower
 from trails.engine.graph.groups import WriteGroup
 from trails.engine.graph.node_indexes import NodeIndexes
 from trails.engine.graph.slow_queries import SlowQueries
@@ -35,13 +36,13 @@ from trails.engine.graph.texts.source import TextSource
 from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
 from trails.files import private_folder
 from trails.log.blobs import BLOBS, BlobStore
-from trails.log.protocol import Log
+from trails.log.protocol import Log, Missed
 from trails.log.recovery import schemas_of
 from trails.log.tail import read_tail
 from trails.model.actors import Actor
 from trails.model.caches import BoundedCache
 from trails.model.fairness import NO_ACTOR, FairQueue, Meter, short_work, without_pauses
-from trails.model.history import GENESIS, Head
+from trails.model.history import GENESIS, Head, Move
 from trails.model.iris import Names
 from trails.model.names import branch_folder
 from trails.model.results import Loss, ReadOnly, Status
@@ -76,6 +77,8 @@ _COUNTED = 1_000
 """Pairs of commits of which the number of changed nodes is remembered."""
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
+_FOLLOWER: Final = "/following"
+"""In whose name the writer's lock is taken, so that actors and following take turns."""
 T = TypeVar("T")
 
 
@@ -93,6 +96,18 @@ def everybody(actor: Actor) -> bool:
     """Where credentials never end."""
     del actor
     return True
+
+
+def _nothing() -> None:
+    """Nobody has to know."""
+
+
+def note_maker(makers: dict[str, str], move: Move) -> None:
+    """Note who made a branch, or that it is gone."""
+    if move.action == "create":
+        makers[move.branch] = move.actor
+    elif move.action == "delete":
+        makers.pop(move.branch, None)
 
 
 def _gone(checkout: Checkout) -> NotFoundError:
@@ -130,6 +145,8 @@ class Graph:
     """The names of the project's migrations, in their order; set by the project."""
     branch_makers: dict[str, str] | None = None
     """Branch → who made it, once that was needed."""
+    types_changed: Callable[[], None] = staticmethod(_nothing)
+    """Called when another server has changed the types of ``main``, with the writer's lock."""
 
     def __init__(
         self,
@@ -201,6 +218,7 @@ class Graph:
             if self.loss is None or not self.file.frozen:
                 self.catch_up()
             opened.pop_all()
+        self.follower = None if self.read_only is not None else Follower(self)
 
     def _only(self, kind: type[K]) -> K:
         return next(view for view in self.views if isinstance(view, kind))
@@ -362,10 +380,24 @@ class Graph:
         return self._writers.used, self._writers.waiting
 
     @contextmanager
+    def appending(self, actor: str = NO_ACTOR, *, joins: bool = False) -> Iterator[None]:
+        """Hold the writer's lock, and keep other servers from writing the log."""
+        with self.writing(actor, joins=joins):
+            self.take_turn()
+            yield
+
+    def take_turn(self) -> None:
+        """Keep other servers from writing; called with the writer's lock.
+
+        The views are where the log is then. It ends with what is appended, or with the lock.
+        """
+        self._follow(self.log.begin_turn())
+
+    @contextmanager
     def writing(
         self, actor: str = NO_ACTOR, timeout: float = 60.0, *, joins: bool = False
     ) -> Iterator[None]:
-        """Hold the writer's lock; the actors who wait for it take turns.
+        """Hold the writer's lock, to change the views; the actors who wait for it take turns.
 
         ``joins``: what is done can be a part of the group of writes that is not durable yet.
         """
@@ -403,6 +435,7 @@ class Graph:
         group = self._group
         if group is None or not group.tickets:
             self._group, self._owner = None, None
+            self.log.end_turn()
             self._writers.release(actor)
             return
         me, self._owner = self._owner, None
@@ -413,6 +446,7 @@ class Graph:
             group.land()
         finally:
             self._group, self._owner = None, None
+            self.log.end_turn()
             self._writers.release(actor)
             group.publish()
 
@@ -437,6 +471,7 @@ class Graph:
             try:
                 self.end_group()
             finally:
+                self.log.end_turn()
                 self._writers.release(NO_ACTOR)
 
     def is_prepared(self, checkout: Checkout) -> bool:
@@ -484,6 +519,41 @@ class Graph:
                 view.follow(checkout, head)
         for checkout, head in heads.items():
             self._show(checkout, head)
+
+    def follow(self, timeout: float = 60.0) -> None:
+        """Bring the views to what other servers have written."""
+        with self.writing(_FOLLOWER, timeout):
+            self._follow(self.log.refresh())
+
+    def _follow(self, missed: Missed | None) -> None:
+        """Bring the views to where other servers have brought the log."""
+        if missed is None:
+            return
+        types = self.main.schema.digest
+        for move in missed.moves:
+            self._follow_move(move)
+        if not all(view.ready for view in self.views):
+            self.catch_up()
+        for name in sorted(missed.branches):
+            checkout = self._checkouts.get(name)
+            if checkout is not None:
+                self.bring_to_head(checkout)
+            elif self.feed.listened and self.log.head(name) is not None:
+                self.feed.publish(BranchChange(name))
+        if self.main.schema.digest != types:
+            self.types_changed()
+
+    def _follow_move(self, move: Move) -> None:
+        """A branch was made, moved or deleted by another server."""
+        if self.branch_makers is not None:
+            note_maker(self.branch_makers, move)
+        if move.action == "fast_forward":
+            return
+        if move.action == "delete" and move.branch != MAIN:
+            self.drop_checkouts([move.branch])
+        schema = self.ancestry.schema_at(move.commit)
+        change = (None, schema) if move.action == "create" else (schema, None)
+        self.feed.publish(BranchChange(move.branch, index=ChangeIndex(), schema_change=change))
 
     def open_views(self) -> None:
         """Open what views leave closed until it is first used."""
@@ -662,5 +732,7 @@ class Graph:
             for view in self.views:
                 stack.callback(view.close)  # the last first: it may read those before it
             stack.callback(self.activities.close)
+            if self.follower is not None:
+                stack.callback(self.follower.close)
             for end in self.before_closing:
                 stack.callback(end)

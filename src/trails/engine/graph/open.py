@@ -225,12 +225,8 @@ def make_log(
     name: str,
     base_iri: str,
     read_only: bool = False,
-    owned: bool = True,
 ) -> Log:
-    """The log of a graph; an empty ``url`` means the one in its folder.
-
-    Without ``owned``, another process may write to it meanwhile.
-    """
+    """The log of a graph; an empty ``url`` means the one in its folder."""
     if not url:
         return SqliteLog(folder, name, base_iri, now(), read_only=read_only)
     if folder is not None and (folder / LOG_FILE).exists():
@@ -249,7 +245,6 @@ def make_log(
         base_iri,
         now(),
         read_only=read_only,
-        owned=owned,
         create=folder is None or not any(seq for _, seq, _ in _positions(folder)),
     )
 
@@ -269,7 +264,7 @@ def read_stored_schema(folder: Path, url: str, *, name: str, base_iri: str) -> S
     """The types of ``main`` as the log has them, while another process may own it."""
     if not url and not folder.is_dir():
         return Schema()
-    log = make_log(folder, url, name=name, base_iri=base_iri, read_only=True, owned=False)
+    log = make_log(folder, url, name=name, base_iri=base_iri, read_only=True)
     try:
         head = log.head(MAIN)
         return (None if head is None else log.schema(head.schema)) or Schema()

@@ -16,7 +16,7 @@ import msgspec
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.checkouts import Checkout
 from trails.engine.graph.feed import BranchChange, ChangeIndex
-from trails.engine.graph.graph import MAIN, Graph, now
+from trails.engine.graph.graph import MAIN, Graph, note_maker, now
 from trails.engine.history.blame import BlamedValue, blame
 from trails.engine.history.change_feed import ChangePage, ChangeQuery, read_changes
 from trails.engine.history.commits import diff, list_commits, show_commit
@@ -121,7 +121,7 @@ def create_branch(
             start = (refs or RefResolver(graph)).resolve(source).commit
             if start != GENESIS:
                 build_distant(graph, graph.ancestry.commit(start))
-    with graph.writing(actor):
+    with graph.appending(actor):
         if name == MAIN or name in graph.log.branches():
             raise ConflictError(
                 f"branch {name!r} already exists; choose another name, or delete it first",
@@ -150,10 +150,7 @@ def branch_makers(graph: Graph) -> dict[str, str]:
     if graph.branch_makers is None:
         found: dict[str, str] = {}
         for move in graph.log.moves():
-            if move.action == "create":
-                found[move.branch] = move.actor
-            elif move.action == "delete":
-                found.pop(move.branch, None)
+            note_maker(found, move)
         graph.branch_makers = found
     return graph.branch_makers
 
@@ -198,7 +195,7 @@ def delete_branch(
     if name == MAIN and refs.has(MAIN):
         raise TransactionError("main can't be deleted")
     graph.check_writable()
-    with graph.writing(actor):
+    with graph.appending(actor):
         refs.check(name)
         heads = graph.log.branches()
         head = heads[name]

@@ -186,7 +186,7 @@ class _Task:
         if plan.result.outcome == "already_up_to_date":
             if self._key is None:
                 return plan.result
-            with self._graph.writing():
+            with self._graph.appending():
                 return self.replayed() or self._keep(plan.result)
         if plan.result.outcome == "fast_forward":
             return self._move(checkout, theirs, plan)
@@ -223,7 +223,7 @@ class _Task:
     def _move(self, checkout: Checkout, theirs: Checkout, plan: _Plan) -> MergeResult | None:
         """Fast-forward the target; None if either side moved since the plan."""
         graph = self._graph
-        with graph.writing(self._actor):
+        with graph.appending(self._actor):
             graph.prepare(checkout, settled=False)
             moved = graph.log_head(checkout.name).commit != plan.ours
             if moved or not theirs.nodes.known or theirs.nodes.position.commit != plan.theirs:
@@ -297,7 +297,7 @@ class _Task:
     def run_locked(self, checkout: Checkout, theirs: Checkout) -> MergeResult:
         """Plan and write under the lock: for a busy target, and for graphs in memory."""
         graph, asked = self._graph, self._asked
-        with graph.writing(self._actor):
+        with graph.appending(self._actor):
             graph.prepare(checkout, settled=False)
             replayed = self.replayed()
             if replayed is not None:

@@ -283,7 +283,7 @@ class Migrator:
 
     def _fork(self, work: str, base: str) -> bool:
         graph, actor = self._graph, self._sponsor.actor
-        with graph.writing(actor):
+        with graph.appending(actor):
             head = graph.log_head(self._branch)
             if head.commit != base:
                 return False
@@ -295,7 +295,7 @@ class Migrator:
         graph, actor = self._graph, self._sponsor.actor
         if graph.log.head(work) is None:
             return
-        with graph.writing(actor):
+        with graph.appending(actor):
             head = graph.log_head(work)
             graph.log.move(
                 Move(work, "delete", head.commit, head.commit, actor, now()), head.schema

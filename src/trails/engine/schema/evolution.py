@@ -57,6 +57,15 @@ def adopt_schema(graph: Graph, schema: Schema, *, apply: bool) -> None:
     if checkout.head.commit == GENESIS:
         apply_schema(graph, checkout, schema, initial_mark(pending))
         return
+    if graph.log.shared:
+        changes = describe_changes(old, schema)
+        raise SchemaMismatchError(
+            f"the declared types differ from the stored ones: {'; '.join(changes)}. Other servers "
+            "use this graph with the stored types, so the change is not applied by opening the "
+            "project: run 'trails schema apply' or 'trails migrate apply', or stop the others "
+            "first",
+            changes=changes,
+        )
     if pending:
         changes = describe_changes(old, schema)
         raise SchemaMismatchError(
@@ -176,6 +185,9 @@ def apply_schema(
     write = Write(graph, checkout, actor=ACTOR, message=change_message(checkout.schema, schema))
     write.declared = True
     write.begin()
+    if checkout.schema.digest == schema.digest:  # another server was faster
+        write.abandon()
+        return
     if mark is not None:
         write.mark(mark)
     try:

@@ -85,7 +85,7 @@ def examine_log(graph: Graph, detail: str) -> Finding:
         return passed("log", detail)
     if held.cause == "behind":
         return flag("log_behind", held.reason, "trails recover")
-    if held.cause == "requested":
+    if held.cause in {"requested", "types"}:
         return flag("log_read_only", held.reason)
     return flag("log_unwritable", held.reason, "make the disk writable and open the project again")
 

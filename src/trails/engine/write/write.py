@@ -155,7 +155,7 @@ class Write:
         """Take the lock, check the expected head, open the index's transaction."""
         graph, checkout = self._graph, self._checkout
         check_write_time(graph, self._call)
-        self._stack.enter_context(graph.writing(self._draft.actor, joins=self.quick))
+        self._stack.enter_context(graph.appending(self._draft.actor, joins=self.quick))
         self._begun = monotonic()
         try:
             group = self._join(graph.group())
@@ -195,6 +195,7 @@ class Write:
             not graph.is_prepared(checkout) or (self.key is not None and self.key.is_pending(group))
         ):
             graph.end_group()
+            graph.take_turn()
             group = graph.group()
         if not group.tickets:
             graph.prepare(checkout)
@@ -405,7 +406,7 @@ def land(
     graph, branch = draft.base, draft.branch
     draft.let_go()
     checkout = None if draft.creates else graph.checkout(branch)
-    with graph.writing(actor):
+    with graph.appending(actor):
         graph.check_writable()
         check_credential(graph, call)
         if not draft.log.entries:

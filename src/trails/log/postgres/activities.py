@@ -43,12 +43,15 @@ Row = tuple[object, ...]
 class ActivityRows:
     """The activities of one graph."""
 
-    def __init__(self, connections: Connections, graph: int, name: str, *, read_only: bool) -> None:
+    def __init__(
+        self, connections: Connections, graph: int, server: int, name: str, *, read_only: bool
+    ) -> None:
+        """``server``: the number of this one among those that use the log."""
         self._connections = connections
         self._graph = graph
+        self._server = server
         self._name = name
         self.read_only = read_only
-        self._archives = self._read_archives()
 
     def _all(self, query: str, *values: object) -> list[Row]:
         """The rows that answer a question."""
@@ -114,9 +117,10 @@ class ActivityRows:
             "DELETE FROM trails_calls WHERE graph = %s AND id = ANY(%s)", (self._graph, ids)
         )
 
-    def _end_calls(self) -> None:
-        """Record the calls whose commits were the last thing that is known of them."""
-        rows = self._all("SELECT record FROM trails_calls WHERE graph = %s", self._graph)
+    def _end_calls(self, server: int) -> None:
+        """Record the calls of a server that died; their commits are the last that is known."""
+        query = "SELECT record FROM trails_calls WHERE graph = %s AND server = %s"
+        rows = self._all(query, self._graph, server)
         found = [decode(ACTIVITY, cast(bytes, record)) for (record,) in rows]
         self.insert_activities(msgspec.structs.replace(each, detail=CUT_OFF) for each in found)
 
@@ -143,11 +147,13 @@ class ActivityRows:
                 return
 
     def _rows_after(self, after: int) -> list[tuple[int, bytes]]:
-        if self._archived > after:
-            return []
+        """Some rows after a place; none if archives have any of them, which may be deleted."""
         rows = self._all(
             "SELECT seq, record FROM trails_activities WHERE graph = %s AND seq > %s "
+            "AND NOT EXISTS (SELECT 1 FROM trails_archives WHERE graph = %s AND last > %s) "
             "ORDER BY seq LIMIT 500",
+            self._graph,
+            after,
             self._graph,
             after,
         )
@@ -155,15 +161,16 @@ class ActivityRows:
 
     def newest_activities(self, limit: int, *, archived: bool = True) -> list[Activity]:
         """The last few activities, the newest first; of archived ones, those that are needed."""
-        archives = self.archives()
         rows = self._all(
-            "SELECT record FROM trails_activities WHERE graph = %s AND seq > %s "
-            "ORDER BY seq DESC LIMIT %s",
+            "SELECT seq, record FROM trails_activities WHERE graph = %s ORDER BY seq DESC LIMIT %s",
             self._graph,
-            archives[-1].last if archives else 0,
             limit,
         )
-        found = [decode(ACTIVITY, cast(bytes, record)) for (record,) in rows]
+        archives = self.archives()  # rows of later ones may be gone
+        newest = archives[-1].last if archives else 0
+        found = [
+            decode(ACTIVITY, cast(bytes, record)) for seq, record in rows if cast(int, seq) > newest
+        ]
         for archive in reversed(archives if archived else ()):
             if len(found) >= limit:
                 break
@@ -173,12 +180,12 @@ class ActivityRows:
 
     def find_activities(self, wanted: Mapping[str, str]) -> dict[str, Activity]:
         """Activities by id; ``wanted`` has a time before which each of them did not end."""
-        archives = self.archives()
         rows = self._all(
             "SELECT record FROM trails_activities WHERE graph = %s AND id = ANY(%s)",
             self._graph,
             [raw(each) for each in wanted],
         )
+        archives = self.archives()  # rows of later ones may be gone
         found = {each.id: each for each in (decode(ACTIVITY, cast(bytes, row)) for (row,) in rows)}
         for archive in archives:
             missing = {
@@ -205,14 +212,15 @@ class ActivityRows:
         ``archived``: archives are searched as well.
         """
         before = _LAST if after is None else self._activity_place(after)
-        archives = self.archives()
-        newest = archives[-1].last if archives else 0
-        found: list[Activity] = []
+        listed: list[tuple[int, Activity]] = []
         for page in self._find_rows(wanted, before, min(limit, MOST_ROWS)):
-            decoded = (decode(ACTIVITY, row) for seq, row in page if seq > newest)
-            found += [each for each in decoded if matches(wanted, each)]
-            if len(found) >= limit:
+            decoded = ((seq, decode(ACTIVITY, row)) for seq, row in page)
+            listed += [each for each in decoded if matches(wanted, each[1])]
+            if len(listed) >= limit:
                 break
+        archives = self.archives()  # rows of later ones may be gone
+        newest = archives[-1].last if archives else 0
+        found = [each for seq, each in listed if seq > newest]
         for archive in reversed(archives) if archived else ():
             if len(found) >= limit:
                 break
@@ -284,28 +292,27 @@ class ActivityRows:
 
     # --- archives ------------------------------------------------------------------
 
-    def _read_archives(self) -> list[ActivityArchive]:
+    def archives(self) -> tuple[ActivityArchive, ...]:
+        """Files of activities that have left the table, oldest first."""
         rows = self._all(
             "SELECT first, last, count, name, sha, oldest, newest FROM trails_archives "
             "WHERE graph = %s ORDER BY first",
             self._graph,
         )
-        return [
+        return tuple(
             ActivityArchive(
                 *cast(tuple[int, int, int, str, str], each[:5]),
                 *(cast(bytes, time).decode() for time in each[5:]),
             )
             for each in rows
-        ]
-
-    def archives(self) -> tuple[ActivityArchive, ...]:
-        """Files of activities that have left the table, oldest first."""
-        return tuple(self._archives)
+        )
 
     @property
     def _archived(self) -> int:
         """The place up to which archives have the activities."""
-        return self._archives[-1].last if self._archives else 0
+        query = "SELECT coalesce(max(last), 0) FROM trails_archives WHERE graph = %s"
+        ((last,),) = self._all(query, self._graph)
+        return cast(int, last)
 
     def find_archivable(self, ended_before: str, keep: int | None) -> range:
         """The places of activities that ended before a time, or are more than ``keep``.
@@ -336,33 +343,35 @@ class ActivityRows:
         if self.read_only:
             raise ReadOnlyError("can't archive activities: the log is open read-only")
         self._delete_archived()
-        while self._archived + 1 < places.stop:
-            until = min(places.stop, self._archived + 1 + AT_ONCE)
+        while (after := self._archived) + 1 < places.stop:
+            until = min(places.stop, after + 1 + AT_ONCE)
             with TemporaryDirectory() as name:
                 folder = Path(name)
-                archive = write_archive(folder, self._rows_until(until))
+                archive = write_archive(folder, self._rows_between(after, until))
                 keep = partial(self._keep, folder, archive)
-                self._connections.retrying("archive activities", keep)
-            self._archives.append(archive)
+                kept = self._connections.retrying("archive activities", keep)
             self._delete_archived()
-            yield archive
+            if kept:
+                yield archive
 
-    def _rows_until(self, until: int) -> Iterator[tuple[int, bytes]]:
-        after = self._archived
+    def _rows_between(self, after: int, until: int) -> Iterator[tuple[int, bytes]]:
         while rows := [row for row in self._rows_after(after) if row[0] < until]:
             yield from rows
             after = rows[-1][0]
 
-    def _keep(self, folder: Path, archive: ActivityArchive) -> None:
-        """Add a sealed file, unless it is there."""
+    def _keep(self, folder: Path, archive: ActivityArchive) -> bool:
+        """Add a sealed file, unless another server was faster: whether it is there now."""
         with self._connections.borrowed() as connection, connection.transaction():
             self._lock_stream(connection)
-            known = connection.execute(
-                "SELECT 1 FROM trails_archives WHERE graph = %s AND first = %s",
-                (self._graph, archive.first),
+            row = connection.execute(
+                "SELECT last, sha FROM trails_archives WHERE graph = %s "
+                "ORDER BY first DESC LIMIT 1",
+                (self._graph,),
             ).fetchone()
-            if known is not None:
-                return
+            if row == (archive.last, archive.sha):
+                return True  # the answer to an earlier attempt was lost
+            if archive.first != (1 if row is None else cast(int, row[0]) + 1):
+                return False
             part = 0
             with (folder / archive.name).open("rb") as file:
                 while body := file.read(CHUNK):
@@ -376,10 +385,11 @@ class ActivityRows:
                 "INSERT INTO trails_archives VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
                 (self._graph, *values[:5], *map(raw, values[5:]), part),
             )
+        return True
 
     def _delete_archived(self) -> None:
         """Delete the rows that archives have, a few at a time."""
-        deleted = _DELETED_AT_ONCE if self._archives else 0
+        deleted = _DELETED_AT_ONCE if self._archived else 0
         while deleted == _DELETED_AT_ONCE:
             deleted = self._connections.retrying("archive activities", self._delete_some)
 

@@ -23,9 +23,10 @@ from trails.log.payloads import DeltaPart, Payload, PayloadWriter, open_part
 from trails.log.postgres.chunks import insert_chunks, open_chunks
 from trails.log.postgres.connections import Connection, Connections
 from trails.log.postgres.extracts import copy_rows
+from trails.log.postgres.following import Following
 from trails.log.postgres.schema import create_tables, indexed, raw
 from trails.log.postgres.streams import ACTIVITIES, COMMITS, check_complete, check_in_use
-from trails.log.postgres.turns import Turns, as_text, one_row
+from trails.log.postgres.turns import as_text, one_row
 from trails.log.protocol import Header, LogEntry, head_moved
 from trails.log.records import COMMIT, KEYED, MOVE, SCHEMA, decode, pack, unpack
 from trails.log.storage import SEGMENTS, bytes_of, storage_errors
@@ -39,8 +40,8 @@ _PRUNED: Final = 20
 """Expired keys that are removed each time that one is added."""
 
 
-class PostgresLog(Turns):
-    """A Log of one graph on a server that others may use for other graphs."""
+class PostgresLog(Following):
+    """A Log of one graph, which other servers read and write too."""
 
     def __init__(
         self,
@@ -51,10 +52,9 @@ class PostgresLog(Turns):
         created: str,
         *,
         read_only: bool = False,
-        owned: bool = True,
         create: bool = True,
     ) -> None:
-        """``folder`` takes large deltas on their way. Without ``owned``, others may write.
+        """``folder`` takes large deltas on their way.
 
         ``create``: whether a log is made where there is none.
         """
@@ -65,13 +65,17 @@ class PostgresLog(Turns):
         try:
             wanted = Header(LOG_FORMAT, graph, base_iri, created)
             self._header, number = self._open(connections, wanted, read_only=read_only)
-            super().__init__(connections, number, graph, read_only=read_only, owned=owned)
+            super().__init__(connections, number, graph, read_only=read_only)
         except BaseException:
             connections.close()
             raise
-        if not read_only:
-            self._end_calls()
-            self._sweep()
+        try:
+            if not read_only:
+                self._join()
+                self._sweep()
+        except BaseException:
+            self.close()
+            raise
 
     # --- opening ---------------------------------------------------------------
 
@@ -152,9 +156,11 @@ class PostgresLog(Turns):
 
     def commit(self, identifier: str) -> Commit | None:
         """A commit by id."""
-        last = self._last
+        last, recent = self._last, self._recent.get(identifier)
         if last is not None and last.id == identifier:
             return last
+        if recent is not None:
+            return recent[0]
         return self._one_commit("id = %s", raw(identifier))
 
     def commits(self, after: int = 0, until: int | None = None) -> Iterator[Commit]:
@@ -216,7 +222,7 @@ class PostgresLog(Turns):
 
     def last_seq(self) -> int:
         """The place of the newest commit of any branch, deleted ones included."""
-        return self._newest
+        return self._ends[0]
 
     def moves(self) -> Iterator[Move]:
         """What happened to branches beside commits, in order."""
@@ -258,6 +264,9 @@ class PostgresLog(Turns):
         return self._open_half(commit, "added")
 
     def _open_half(self, commit: Commit, half: str) -> IO[bytes]:
+        recent = self._recent.get(commit.id)
+        if recent is not None and half in recent[1]:
+            return open_part(DeltaPart(0, *recent[1][half]), None)
         rows = self._all(
             f"SELECT {half}, {half}_chunks, {half}_sha FROM trails_commits "  # noqa: S608
             "WHERE graph = %s AND seq = %s",
@@ -303,7 +312,7 @@ class PostgresLog(Turns):
         last, heads, changed = every[-1].commit, dict[str, Head](), move is not None
         with self._turn() as connection:
             places = [each.commit.seq for each in every]
-            if places != list(range(self._newest + 1, self._newest + 1 + len(every))):
+            if places != list(range(self.last_seq() + 1, self.last_seq() + 1 + len(every))):
                 raise ConflictError(
                     "other commits came in between; read again, redo the change, and retry"
                 )
@@ -320,10 +329,9 @@ class PostgresLog(Turns):
                 heads[commit.branch] = Head(commit.id, commit.seq, commit.schema)
             if activities:
                 self._add_activities(connection, activities)
-            ids = [raw(each.commit.id) for each in every]
-            self._commit(last.id, ids, lambda asked: self._has(asked, last.id))
-            self._newest, self._last = last.seq, last
-            self._last_move += move is not None
+            ends = last.seq, last.id, self._ends[2] + (move is not None)
+            self._commit(last.id, ends, lambda asked: self._has(asked, last.id))
+            self._last = last
             self._heads.update(heads)
             self._branches_version += changed
         for each in every:
@@ -386,13 +394,11 @@ class PostgresLog(Turns):
             )
             if entry.call is not None:
                 connection.execute(
-                    "INSERT INTO trails_calls VALUES (%s, %s, %b) "
+                    "INSERT INTO trails_calls VALUES (%s, %s, %b, %s) "
                     "ON CONFLICT (graph, id) DO UPDATE SET record = excluded.record",
-                    (self._graph, raw(entry.call.id), canonical(entry.call)),
+                    (self._graph, raw(entry.call.id), canonical(entry.call), self._server),
                 )
         if not moved.rowcount:
-            self._roll_back()
-            self._renew_heads()
             found = self._heads.get(commit.branch)
             actual = GENESIS if found is None else found.commit
             raise head_moved(commit.branch, expected, actual)
@@ -419,7 +425,7 @@ class PostgresLog(Turns):
         """Keep the outcome of a write that made no commit and moved no branch."""
         with self._turn() as connection:
             self._remember(connection, keyed, now)
-            self._commit("", (), lambda asked: self._has_key(asked, keyed))
+            self._commit("", self._ends, lambda asked: self._has_key(asked, keyed))
 
     def _has_key(self, connection: Connection, keyed: KeyedOutcome) -> bool:
         row = connection.execute(
@@ -455,16 +461,21 @@ class PostgresLog(Turns):
             move = self._insert_move(connection, move, schema)
             if keyed is not None:
                 self._remember(connection, keyed, move.time)
-            number, record = self._last_move + 1, canonical(move)
+            newest, commit, last_move = self._ends
+            number, record = last_move + 1, canonical(move)
 
             def landed(asked: Connection) -> bool:
                 query = "SELECT record FROM trails_moves WHERE graph = %s AND seq = %s"
                 found = asked.execute(query, (self._graph, number)).fetchone()
                 return found is not None and found[0] == record
 
-            self._commit("", [record], landed)
-            self._last_move = number
-            self._renew_heads()
+            self._commit("", (newest, commit, number), landed)
+            heads = dict(self._heads)
+            heads.pop(move.branch, None)
+            if move.action != "delete":
+                heads[move.branch] = Head(move.commit, self._seq_of(move.commit), schema)
+            self._heads = heads
+            self._branches_version += 1
         return move
 
     def _insert_move(self, connection: Connection, move: Move, schema: str) -> Move:
@@ -475,13 +486,11 @@ class PostgresLog(Turns):
         ).fetchone()
         actual = GENESIS if found is None else as_text(found[0])
         if actual != move.before:
-            self._roll_back()
-            self._renew_heads()
             raise head_moved(move.branch, move.before, actual)
-        move = msgspec.structs.replace(move, after=self._newest)
+        move = msgspec.structs.replace(move, after=self.last_seq())
         connection.execute(
             "INSERT INTO trails_moves VALUES (%s, %s, %b)",
-            (self._graph, self._last_move + 1, canonical(move)),
+            (self._graph, self._ends[2] + 1, canonical(move)),
         )
         if move.action == "delete":
             connection.execute(

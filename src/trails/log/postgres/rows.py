@@ -485,7 +485,7 @@ class PostgresRows:
                 ),
             )
             self._copy(
-                "trails_calls",
+                "trails_calls (graph, id, record)",
                 ["int4", "bytea", "bytea"],
                 ((graph, raw(each), record) for each, record in calls),
             )

@@ -75,7 +75,8 @@ CREATE INDEX trails_activities_outcome ON trails_activities (graph, outcome, seq
     WHERE outcome <> 'ok';
 CREATE INDEX trails_activities_ended ON trails_activities (graph, ended);
 CREATE TABLE trails_calls (  -- calls that made a commit and have no activity yet
-    graph integer NOT NULL, id bytea NOT NULL, record bytea NOT NULL, PRIMARY KEY (graph, id)
+    graph integer NOT NULL, id bytea NOT NULL, record bytea NOT NULL,
+    server integer NOT NULL DEFAULT 0, PRIMARY KEY (graph, id)
 );
 CREATE TABLE trails_activity_nodes (
     graph integer NOT NULL, node bytea NOT NULL, activity bigint NOT NULL,

@@ -1,14 +1,15 @@
-"""Turns: one transaction from the lock on the graph's row to COMMIT, and who may take them.
+"""Turns: one transaction from the lock on the graph's row to COMMIT, in which one server writes.
 
-Commits are written on one connection, which also holds the ownership of the graph for as long as it
-lasts: a server that has lost it can't write. If the answer to a COMMIT is lost, the next holder of
-the row's lock sees whether it happened.
+Others wait for the row, and look at what was written before they write themselves. Lock and rows
+share a connection: a server whose turn has ended with it, because it was cut, or paused for longer
+than ``TURN_SECONDS``, can't write any more what it had begun. If the answer to a COMMIT is lost,
+the next holder of the row's lock sees whether it happened.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import Final, cast
@@ -16,7 +17,7 @@ from typing import Final, cast
 import psycopg
 
 from trails.errors import (
-    LockedError,
+    BehindError,
     LogUnavailableError,
     OutcomeUnknownError,
     ReadOnlyError,
@@ -24,39 +25,50 @@ from trails.errors import (
 )
 from trails.log.postgres.activities import ActivityRows
 from trails.log.postgres.connections import Connection, Connections, end, is_lost, is_passing
+from trails.log.postgres.schema import raw
 from trails.log.postgres.streams import COMMITS, moved_away
-from trails.model.history import Head
+from trails.log.protocol import Missed
+from trails.log.records import COMMIT, MOVE, decode
+from trails.model.history import Commit, Head
 
-OWNER_SECONDS: Final = 3.0
-"""How long the connection of an owner that died may take to end."""
+TURN_SECONDS: Final = 10
+"""For how long a server that shows no sign of life may keep the turn."""
+OWNERSHIP: Final = "('trails_graphs'::regclass::oid::bigint << 32) + %s"
+"""The lock of a log: shared by its servers, exclusive while it is moved."""
 SETTLE_SECONDS: Final = 20.0
 """For how long the outcome of a COMMIT is looked up whose answer was lost."""
+_RECENT: Final = 500
+"""Commits of other servers that are kept in memory for the views that are to follow them."""
 _READ_ONLY: Final = "25006"
-OWNERSHIP: Final = "('trails_graphs'::regclass::oid::bigint << 32) + %s"
+_ENDS: Final = (
+    b"SELECT (SELECT coalesce(max(seq), 0) FROM trails_commits WHERE graph = %(graph)d), "
+    b"(SELECT id FROM trails_commits WHERE graph = %(graph)d ORDER BY seq DESC LIMIT 1), "
+    b"(SELECT coalesce(max(seq), 0) FROM trails_moves WHERE graph = %(graph)d)"
+)
+Ends = tuple[int, str, int]
+"""The place and the id of the newest commit, and the number of moves."""
+Halves = dict[str, tuple[str, bytes]]
+"""What a commit removed and added: digest and compressed text of the parts that are small."""
 
 
 class Turns(ActivityRows):
     """The writing connection of one graph, and what the log is known to hold."""
 
     def __init__(
-        self, connections: Connections, graph: int, name: str, *, read_only: bool, owned: bool
+        self, connections: Connections, graph: int, server: int, name: str, *, read_only: bool
     ) -> None:
-        """Without ``owned``, another server may write meanwhile."""
+        """``server``: the number of this one."""
         self._lock = threading.RLock()
-        """Held by the thread that has the turn."""
+        """Held by the thread that uses the writing connection, or looks what others wrote."""
         self._begun = False
         self._displaced = False
-        self._doubted: set[bytes] = set()
-        """Commits and moves of which it is not known whether they were written."""
+        self._missed: Missed | None = None
+        self._recent: dict[str, tuple[Commit, Halves]] = {}
         self._branches_version = 0
         self._writer: Connection | None = None
-        super().__init__(connections, graph, name, read_only=read_only)
+        super().__init__(connections, graph, server, name, read_only=read_only)
         try:
-            if owned:
-                with connections.errors("open the log"):
-                    self._writer = self._own()
-            self._heads = self._read_heads()
-            self._newest, self._last_move = connections.read("read the log", self._ends)
+            self._ends, self._heads = connections.read("read the log", self._read_state)
         except BaseException:
             self.close()
             raise
@@ -66,97 +78,158 @@ class Turns(ActivityRows):
         """Where the server is, without anything secret."""
         return self._connections.place
 
-    def _own(self) -> Connection:
-        """A connection that holds the ownership of the graph for as long as it lasts.
+    # --- what others write -------------------------------------------------------------
 
-        Read-only owners share it. One that finds other commits than it knows of has been
-        displaced meanwhile: what it holds in memory may be wrong.
-        """
-        connection, shared = self._connections.connect(), "_shared" if self.read_only else ""
-        try:
-            until = monotonic() + OWNER_SECONDS
-            query = f"SELECT pg_try_advisory_lock{shared}({OWNERSHIP})"
-            while not one_row(connection.execute(query, (self._graph,)))[0]:
-                if monotonic() >= until:
-                    raise LockedError(  # noqa: TRY301
-                        f"another server has opened the log of graph {self._name!r} on "
-                        f"{self.place}. One server at a time can use a log: stop the other one, or "
-                        "connect to it"
-                    )
-                sleep(0.05)
-        except BaseException:
-            end(connection)
-            raise
-        return connection
+    def _ends_query(self) -> bytes:
+        return _ENDS % {b"graph": self._graph}
 
-    def _own_again(self) -> Connection:
-        connection = self._own()
-        try:
-            newest, last_move = self._ends(connection)
-            if (newest, last_move) != (self._newest, self._last_move):
-                self._check_doubted(connection)
-                self._newest, self._last_move = newest, last_move
-                self._renew_heads()
-        except BaseException:
-            end(connection)
-            raise
-        self._doubted.clear()
-        return connection
+    def _read_ends(self, connection: Connection) -> Ends:
+        return _ends(one_row(connection.execute(self._ends_query())))
 
-    def _check_doubted(self, connection: Connection) -> None:
-        """Accept what this server has written without learning about it, and nothing else."""
-        ids = connection.execute(
-            "SELECT id FROM trails_commits WHERE graph = %s AND seq > %s",
-            (self._graph, self._newest),
-        ).fetchall()
-        records = connection.execute(
-            "SELECT record FROM trails_moves WHERE graph = %s AND seq > %s",
-            (self._graph, self._last_move),
-        ).fetchall()
-        if not {cast(bytes, each) for (each,) in (*ids, *records)} <= self._doubted:
-            self._displaced = True
-            raise self._was_displaced()
+    def _read_state(self, connection: Connection) -> tuple[Ends, dict[str, Head]]:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return self._read_ends(connection), self._read_heads(connection)
 
-    def _was_displaced(self) -> LockedError:
-        return LockedError(
-            f"this server lost its connection to the log of graph {self._name!r}, and "
-            "another one has written to it since; restart this one"
-        )
-
-    def _read_heads(self) -> dict[str, Head]:
-        rows = self._all(
+    def _read_heads(self, connection: Connection) -> dict[str, Head]:
+        rows = connection.execute(
             "SELECT branch, id, seq, schema FROM trails_heads WHERE graph = %s ORDER BY branch",
-            self._graph,
+            (self._graph,),
         )
-        return {
-            as_text(branch): Head(as_text(commit), cast(int, seq), as_text(schema))
-            for branch, commit, seq, schema in rows
-        }
+        return {as_text(row[0]): _head(*row[1:]) for row in rows}
 
-    def _renew_heads(self) -> None:
-        self._heads = self._read_heads()
-        self._branches_version += 1
+    def is_behind(self, connection: Connection) -> bool:
+        """Whether the log has more than this server has looked at."""
+        return self._read_ends(connection) != self._ends
 
-    def _ends(self, connection: Connection) -> tuple[int, int]:
-        found = one_row(
-            connection.execute(
-                "SELECT (SELECT coalesce(max(seq), 0) FROM trails_commits WHERE graph = %(graph)s),"
-                " (SELECT coalesce(max(seq), 0) FROM trails_moves WHERE graph = %(graph)s)",
-                {"graph": self._graph},
+    def refresh(self) -> Missed | None:
+        """Look what other servers have written since this one looked; None if that is nothing."""
+        with self._lock:
+            if not self._begun:
+                self._connections.read("read the log", self._look)
+            return self._take_missed()
+
+    def _look(self, connection: Connection) -> None:
+        if self.is_behind(connection):
+            with connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self._take_in(connection, self._read_ends(connection))
+
+    def _take_missed(self) -> Missed | None:
+        missed, self._missed = self._missed, None
+        return missed
+
+    def _take_in(self, connection: Connection, found: Ends) -> None:
+        """Learn what is in the log now; ``found`` is how far it goes."""
+        if found == self._ends:
+            return
+        newest, _, last_move = self._ends
+        self._check_history(connection, found)
+        moves = connection.execute(
+            "SELECT record FROM trails_moves WHERE graph = %s AND seq > %s ORDER BY seq",
+            (self._graph, last_move),
+        ).fetchall()
+        moved = [decode(MOVE, cast(bytes, record)) for (record,) in moves]
+        names = {each.branch for each in moved}
+        rows = connection.execute(
+            "SELECT branch, id, seq, schema FROM trails_heads "
+            "WHERE graph = %s AND (seq > %s OR branch = ANY(%s))",
+            (self._graph, newest, [raw(each) for each in names]),
+        ).fetchall()
+        changed = {as_text(row[0]): _head(*row[1:]) for row in rows}
+        heads = {name: head for name, head in self._heads.items() if name not in names} | changed
+        self._recent = self._read_recent(connection, newest)
+        if _arrangement(heads) != _arrangement(self._heads):
+            self._branches_version += 1
+        before = self._missed or Missed((), frozenset())
+        self._missed = Missed((*before.moves, *moved), before.branches | names | set(changed))
+        self._heads, self._ends = heads, found
+
+    def _check_history(self, connection: Connection, found: Ends) -> None:
+        """Refuse a log that has lost what this server knows of."""
+        newest, known, last_move = self._ends
+        has = (
+            not newest
+            or connection.execute(
+                "SELECT 1 FROM trails_commits WHERE graph = %s AND seq = %s AND id = %s",
+                (self._graph, newest, raw(known)),
+            ).fetchone()
+        )
+        if not has or found[2] < last_move:
+            self._displaced = True
+        if self._displaced:
+            raise BehindError(
+                f"the log of graph {self._name!r} on {self.place} has lost commit {known}, which "
+                "this server has: the database was restored to an earlier state, or failed over "
+                "to a standby that lagged. Nothing is written; restart the server to see what is "
+                "missing",
+                cause="behind",
             )
+
+    def _read_recent(self, connection: Connection, after: int) -> dict[str, tuple[Commit, Halves]]:
+        """The first few commits after a place, with their small parts: views follow them now."""
+        rows = connection.execute(
+            "SELECT record, removed, removed_sha, added, added_sha FROM trails_commits "
+            "WHERE graph = %s AND seq > %s ORDER BY seq LIMIT %s",
+            (self._graph, after, _RECENT),
+            binary=True,
         )
-        return cast(tuple[int, int], found)
+        found = {}
+        for record, removed, removed_sha, added, added_sha in rows:
+            commit, halves = decode(COMMIT, cast(bytes, record)), Halves()
+            for half, sha, blob in (
+                ("removed", removed_sha, removed),
+                ("added", added_sha, added),
+            ):
+                if blob is not None:
+                    halves[half] = as_text(sha), cast(bytes, blob)
+            found[commit.id] = commit, halves
+        return found
+
+    # --- turns ---------------------------------------------------------------------------
+
+    def begin_turn(self) -> Missed | None:
+        """Wait until no other server writes; what they wrote since this one looked.
+
+        The turn ends with what is inserted, or with ``end_turn``.
+        """
+        with self._lock:
+            self._ensure_turn()
+            return self._take_missed()
+
+    def end_turn(self) -> None:
+        """Let other servers write, if this one has kept them from it."""
+        if self._begun:
+            with self._lock:
+                self._roll_back()
+
+    def show_life(self) -> None:
+        """Keep a turn in which nothing is written for long, because this server is at work."""
+        if self._begun and self._lock.acquire(blocking=False):
+            try:
+                if self._writer is not None:
+                    with suppress(psycopg.Error):  # who writes finds out
+                        self._writer.execute("SELECT 1")
+            finally:
+                self._lock.release()
+
+    def _ensure_turn(self) -> None:
+        if self.read_only:
+            raise ReadOnlyError("can't append to the log: it is open read-only")
+        if not self._begun:
+            self._connections.retrying("append to the log", self._begin)
+        elif self._writer is None or is_lost(self._writer):
+            self._begun = False
+            raise _lost_turn()
 
     @contextmanager
     def _turn(self) -> Iterator[Connection]:
-        """Wait for the lock on the graph's row, and hold it until a commit or the end.
+        """The connection of the turn, which is begun if it was not.
 
-        A turn that was lost with its connection has written nothing.
+        It ends with the block. One that was lost with its connection has written nothing.
         """
-        if self.read_only:
-            raise ReadOnlyError("can't append to the log: it is open read-only")
         with self._lock:
-            self._connections.retrying("append to the log", self._begin)
+            self._ensure_turn()
             assert self._writer is not None  # noqa: S101 - a turn has a connection
             try:
                 with self._connections.errors("append to the log"):
@@ -165,24 +238,28 @@ class Turns(ActivityRows):
                 self._roll_back()
 
     def _begin(self) -> None:
-        if self._displaced:
-            raise self._was_displaced()
         if self._writer is None or is_lost(self._writer):
             self._writer = None
-            self._writer = self._own_again()
+            self._writer = self._connections.connect()
+            self._writer.execute(
+                f"SET idle_in_transaction_session_timeout = '{TURN_SECONDS}s'".encode()
+            )
         self._begun = True
         try:
-            found = self._writer.execute(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT 1 FROM trails_streams "  # noqa: S608
-                f"WHERE graph = {self._graph:d} AND name = '{COMMITS}' FOR UPDATE".encode()
+            # What is committed while a statement waits for the row is seen by the next one only.
+            cursor = self._writer.execute(
+                b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT 1 FROM trails_streams "
+                b"WHERE graph = %d AND name = '%b' FOR UPDATE; %b"
+                % (self._graph, COMMITS.encode(), self._ends_query())
             )
-            found.nextset()
-            if not found.rowcount:
-                self._roll_back()
-                raise moved_away(self._name, self.place)
-        except psycopg.Error as error:
+            cursor.nextset()
+            if not cursor.rowcount:
+                raise moved_away(self._name, self.place)  # noqa: TRY301
+            cursor.nextset()
+            self._take_in(self._writer, _ends(one_row(cursor)))
+        except BaseException as error:
             self._roll_back()
-            if error.sqlstate == _READ_ONLY:
+            if isinstance(error, psycopg.Error) and error.sqlstate == _READ_ONLY:
                 end(self._writer)  # another server may be the primary now
             raise
 
@@ -193,24 +270,33 @@ class Turns(ActivityRows):
                 with suppress(psycopg.Error):
                     self._writer.execute("ROLLBACK")
 
-    def _commit(
-        self, commit: str, doubted: Iterable[bytes], landed: Callable[[Connection], bool]
-    ) -> None:
-        """End the transaction. ``landed`` finds out whether it did, if the answer is lost."""
+    def _commit(self, commit: str, ends: Ends, landed: Callable[[Connection], bool]) -> None:
+        """End the transaction, and tell the other servers.
+
+        ``ends``: how far the log goes then. ``landed`` finds out whether it did, if the answer is
+        lost.
+        """
         assert self._writer is not None  # noqa: S101 - a turn has a connection
         try:
+            self._announce(self._writer)
             done = self._writer.execute("COMMIT").statusmessage
         except psycopg.Error as error:
             if not is_lost(self._writer):
                 raise
             self._begun = False
             if self._find_out(landed) is not True:
-                self._doubted.update(doubted)
                 raise self._unknown(commit) from error
-            return
-        self._begun = False
-        if done != "COMMIT":
-            raise StorageError("can't append to the log: PostgreSQL rolled the transaction back")
+        else:
+            self._begun = False
+            if done != "COMMIT":
+                raise StorageError(
+                    "can't append to the log: PostgreSQL rolled the transaction back"
+                )
+        self._ends = ends
+
+    def _announce(self, connection: Connection) -> None:
+        """Notify the servers that follow this log, when the transaction is committed."""
+        raise NotImplementedError
 
     def _find_out(self, landed: Callable[[Connection], bool]) -> bool | None:
         """Whether a transaction was committed; None if the server does not answer for long.
@@ -233,10 +319,7 @@ class Turns(ActivityRows):
                     )
                     if landed(connection):
                         return True
-                    raise LogUnavailableError(
-                        "can't append to the log: the connection to its server was lost. Nothing "
-                        "was written; try again"
-                    )
+                    raise _lost_turn()
             except psycopg.Error:
                 sleep(0.1)
             finally:
@@ -254,13 +337,34 @@ class Turns(ActivityRows):
         )
 
     def close(self) -> None:
-        """Close the connections; the ownership ends with its own."""
+        """Close the connections."""
         with self._lock:
             self._roll_back()
             if self._writer is not None:
                 end(self._writer)
                 self._writer = None
         self._connections.close()
+
+
+def _lost_turn() -> LogUnavailableError:
+    return LogUnavailableError(
+        "can't append to the log: the connection to its server was lost. Nothing was written; "
+        "try again"
+    )
+
+
+def _ends(row: tuple[object, ...]) -> Ends:
+    newest, identifier, last_move = row
+    found = "" if identifier is None else as_text(identifier)
+    return cast(int, newest), found, cast(int, last_move)
+
+
+def _head(identifier: object, seq: object, schema: object) -> Head:
+    return Head(as_text(identifier), cast(int, seq), as_text(schema))
+
+
+def _arrangement(heads: dict[str, Head]) -> dict[str, str]:
+    return {name: head.schema for name, head in heads.items()}
 
 
 def one_row(cursor: psycopg.Cursor[tuple[object, ...]]) -> tuple[object, ...]:

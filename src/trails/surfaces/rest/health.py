@@ -30,6 +30,7 @@ _FORMS: Final = (
 _LOST: Final = "The log of a graph has lost commits; an administrator runs 'trails recover'."
 _FIXES: Final = {
     "graphs": "a graph is not served, or has lost commits ('trails doctor' names it)",
+    "log": "the PostgreSQL server of a log does not answer; reads show what was known before",
     "views": "a view has not caught up with the log",
     "disk": "the disk can't be written, or has no room left",
 }
