@@ -16,6 +16,7 @@
     ├── LimitError              a text or file that asks for more than the sandbox allows
     ├── BusyError               a query that waited too long for a worker; try again
     ├── EmbeddingError          the project's function for embeddings failed or was too slow
+    ├── LaggingError            a server that has not followed the log to a commit; ask again
     ├── UnavailableError        this machine can't confine untrusted text, so it is not run
     ├── ConflictError           the head moved, or an idempotency key was used for something else
     ├── TransactionError        a transaction used in a wrong way
@@ -180,6 +181,12 @@ class StaleError(CursorError):
     """A cursor that has expired, or whose state of the graph is gone; begin again without it."""
 
     code = "stale"
+
+
+class LaggingError(TrailsError):
+    """This server does not have the commit yet that the caller's answer must include."""
+
+    code = "lagging"
 
 
 class LimitError(TrailsError):

@@ -263,7 +263,7 @@ def test_servers_know_of_each_other(remote):
     assert two.shared
     other = open_at(remote.url, graph="other")
     two.close()
-    assert not one.shared
+    wait_until(lambda: not one.shared)
     other.close()
 
 

@@ -84,6 +84,7 @@ def kernel_of(
             policies=None
             if app.folder is None
             else ServedPolicies(app.folder, graph, app.registry),
+            wait_seconds=settings.graphs[graph].log.wait_seconds,
             trace=None if telemetry is None else telemetry.trace,
         ),
     )

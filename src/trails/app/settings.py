@@ -265,6 +265,9 @@ class GraphLogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
     """``postgresql://…``: the log is on this server, which needs the extra ``trails[postgres]``; if
     empty, ``TRAILS_LOG_URL`` in the environment, or else the log is a file in the project."""
+    wait_seconds: Annotated[float, msgspec.Meta(ge=0, le=60)] = 5.0
+    """How long a call waits that must not be older than a commit (``Trails-At-Least``), before it
+    is answered with ``lagging``."""
 
     def __repr__(self) -> str:
         """Without the address, which may hold a password."""

@@ -64,6 +64,7 @@ class Log(Protocol):
 
     def begin_turn(self) -> Missed | None: ...
     def end_turn(self) -> None: ...
+    def behind(self) -> bool: ...
     def refresh(self) -> Missed | None: ...
     def follow(self, wake: Callable[[], None]) -> None: ...
     @property
@@ -144,6 +145,10 @@ class SoleWriter:
 
     def end_turn(self) -> None:
         """Nobody waits."""
+
+    def behind(self) -> bool:
+        """Never."""
+        return False
 
     def refresh(self) -> Missed | None:
         """Nobody else has written."""

@@ -1,4 +1,4 @@
-"""Where a call comes from: the surface, and the trace of the caller that it belongs to.
+"""Where a call comes from: the surface, the trace that it belongs to, what its caller knows.
 
 A surface says so before it hands a request on; the record of the call takes it from here. A trace
 is that of W3C Trace Context, whose ``traceparent`` a caller sends as a header or in ``_meta``.
@@ -14,8 +14,19 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple, Protocol
 
 TRACEPARENT: Final = "traceparent"
+AT_LEAST: Final = "trails-at-least"
+"""The header with commits, separated by commas, that an answer must not be older than."""
+COMMIT: Final = "trails-commit"
+"""The header of answers with the commit that they show; with ``MADE``, that they have made."""
+MADE: Final = "; made"
 _trace = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?").fullmatch
 _NONE: Final = "0" * 32
+_TRACEPARENT: Final = TRACEPARENT.encode()
+_AT_LEAST: Final = AT_LEAST.encode()
+_LONGEST: Final = 100
+"""Characters of what names a commit."""
+MOST_COMMITS: Final = 8
+"""Commits that an answer can be asked to include."""
 
 
 class Origin(NamedTuple):
@@ -27,6 +38,8 @@ class Origin(NamedTuple):
     """Thirty-two hexadecimal digits; empty if the caller sent none."""
     traceparent: str = ""
     """All that the caller sent of it: its own span is the parent of ours."""
+    at_least: tuple[str, ...] = ()
+    """The commits that the answer must not be older than."""
 
 
 _PYTHON: Final = Origin()
@@ -71,10 +84,22 @@ def begin_request(surface: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> 
 
 def read_origin(surface: str, headers: Iterable[tuple[bytes, bytes]]) -> Origin:
     """Where a request with these headers comes from."""
-    name = TRACEPARENT.encode()
-    sent = next((value for key, value in headers if key == name), b"").decode("latin-1")
+    sent = ""
+    commits: tuple[str, ...] = ()
+    for key, value in headers:
+        if key == _TRACEPARENT:
+            sent = value.decode("latin-1")
+        elif key == _AT_LEAST:
+            commits = split_commits(value.decode("latin-1"))
     trace = parse_trace(sent) if sent else ""
-    return Origin(surface, trace, sent if trace else "")
+    return Origin(surface, trace, sent if trace else "", commits)
+
+
+def split_commits(text: str) -> tuple[str, ...]:
+    """The commits that a text names, separated by commas."""
+    parts = text.split(",", MOST_COMMITS)[:MOST_COMMITS]
+    named = (each.partition(";")[0].strip()[:_LONGEST] for each in parts)
+    return tuple(each for each in named if each)
 
 
 def adopt_trace(traceparent: object) -> None:
@@ -82,3 +107,9 @@ def adopt_trace(traceparent: object) -> None:
     trace = parse_trace(traceparent)
     if trace:
         ORIGIN.set(ORIGIN.get()._replace(trace=trace, traceparent=str(traceparent)))
+
+
+def adopt_commits(at_least: object) -> None:
+    """Take the commits that a message names as those that its answer must not be older than."""
+    if isinstance(at_least, str) and at_least:
+        ORIGIN.set(ORIGIN.get()._replace(at_least=split_commits(at_least)))

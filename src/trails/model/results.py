@@ -38,7 +38,10 @@ class Success(msgspec.Struct, frozen=True):
     body: bytes
     """As msgspec encodes it, so that decoding and encoding it again gives the same bytes."""
     commit: str | None = None
-    """The head that a branch or snapshot had when it was opened; the result is not older."""
+    """The head that a branch or snapshot had when it was opened, or the commit that the call has
+    made or moved a branch to; the result is not older."""
+    made: bool = False
+    """Whether the call has made it, or moved a branch to it."""
 
 
 class Failure(msgspec.Struct, frozen=True):

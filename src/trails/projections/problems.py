@@ -108,6 +108,11 @@ PROBLEMS: Final[Mapping[str, ProblemType]] = {
         "newest commits before you repeat one that writes.",
     ),
     "json": ProblemType("Invalid JSON", "The body is not a JSON object. Detail names the place."),
+    "lagging": ProblemType(
+        "Server lags behind",
+        "This server does not have the commit yet that the answer must include. Try again, or ask "
+        "another server.",
+    ),
     "limit": ProblemType(
         "Limit exceeded",
         "A query, update or file needs more time, memory or rows than it may use; data has the "

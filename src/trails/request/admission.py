@@ -278,5 +278,7 @@ class KernelOptions(msgspec.Struct, frozen=True, kw_only=True):
     policies: PolicyAnswers | None = None
     """The files of its policies; None for a graph in memory."""
     webhooks: tuple[WebhookSubject, ...] = ()
+    wait_seconds: float = 5.0
+    """How long a call waits for the commit that its answer must include."""
     trace: CallTracer | None = None
     """Does the work of calls inside of spans, if the settings name a collector."""

@@ -151,7 +151,7 @@ class Dispatch:
         if request.max_chars is not None:
             body = fit(None, body, request.max_chars, _again(request, len(body)))
         self._end(request, "ok", "replayed")
-        return Success(body, request.commit)
+        return _success(request, body)
 
     def _call(self, request: Request) -> Outcome:
         """Run a plain handler in this thread."""
@@ -242,7 +242,7 @@ class Dispatch:
                 size=len(body),
             )
         self._end(request, "ok", call.note)
-        return Success(body, request.commit)
+        return _success(request, body)
 
     def _end(self, request: Request, outcome: str, detail: str) -> None:
         """Record the activity; calls that need no right are summed up in one."""
@@ -264,6 +264,11 @@ class Dispatch:
             failure = fit_failure(failure, request.max_chars)
         self._end(request, failure.code, failure.message)
         return failure
+
+
+def _success(request: Request, body: bytes) -> Success:
+    reached = request.call.reached
+    return Success(body, reached, made=True) if reached else Success(body, request.commit)
 
 
 def _read_controls(request: Request) -> tuple[str, str | None]:

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -24,19 +25,21 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from trails.engine.graph.activities import CallRecord
 from trails.engine.graph.graph import MAIN
 from trails.engine.session.service import GraphService
+from trails.engine.visibility.refs import RefResolver, reader
+from trails.errors import LaggingError, LogUnavailableError, NotFoundError, TrailsError
 from trails.imports import later
 from trails.model.actors import Actor
 from trails.model.capabilities import ToolList
 from trails.model.fairness import WorkInProgress, give_way_to_writes
 from trails.model.metrics import GraphMetrics
-from trails.model.origins import CURRENT_CALL
+from trails.model.origins import CURRENT_CALL, ORIGIN
 from trails.model.results import Failure, Outcome, Status
 from trails.model.types import Schema
 from trails.model.upkeep import Report
 from trails.model.uris import Completions, Content, ResourceList
 from trails.registry.registry import Registry
 from trails.request.admission import Admission, KernelOptions, Reservation
-from trails.request.answers import MASKED, unknown_tool
+from trails.request.answers import MASKED, failure_of, unknown_tool
 from trails.request.authorize import Authorizer, refuse_reading, refuse_scope
 from trails.request.catalog import Catalog
 from trails.request.dispatch import Dispatch
@@ -250,6 +253,7 @@ class Kernel:
             call,
             self._dispatch.run,
             Request(pinned, seen, call, arguments, rights, max_chars, proposes),
+            branch=_branch_of(entry, arguments),
         )
         return passed if self._trace is None else self._trace(self._name, call, passed)
 
@@ -260,11 +264,13 @@ class Kernel:
         call: CallRecord | None,
         work: Callable[..., Awaitable[T]],
         *given: object,
+        branch: str = "",
     ) -> T | Failure:
         """Check scope and admission, then do the work: for calls, reads and completions.
 
         ``lacking`` is the refusal for a missing scope, or None. A ``call`` is listed as running,
-        and recorded as an activity if it is refused here.
+        and recorded as an activity if it is refused here. ``branch`` is the one that the work is
+        about, if it is about one.
         """
         admitted = lacking or self._admission.enter(actor)
         if isinstance(admitted, Failure):
@@ -276,6 +282,10 @@ class Kernel:
         try:
             if call is None or call.reads:
                 await give_way_to_writes()
+            if ORIGIN.get().at_least:
+                lagging = await self._catch_up(actor, ORIGIN.get().at_least, branch)
+                if lagging is not None:
+                    return lagging if call is None else self._refused(call, lagging)
             return await work(*given)
         finally:
             progress.end()
@@ -283,6 +293,35 @@ class Kernel:
                 self._running.discard(call)
                 CURRENT_CALL.set(None)
             admitted.end()
+
+    async def _catch_up(
+        self, actor: Actor, commits: tuple[str, ...], branch: str
+    ) -> Failure | None:
+        """Wait until this server has the commits that the caller knows of, or refuse."""
+        try:
+            await self._threads.run(actor.name, self._reach, actor, commits, branch)
+        except TrailsError as error:
+            return failure_of(error, "")
+        return None
+
+    def _reach(self, actor: Actor, commits: tuple[str, ...], branch: str) -> None:
+        """Be as new as some commits: on their own branch, or else as the log is now.
+
+        A commit that the actor may not see is answered like one that is not there.
+        """
+        graph, seconds = self._service.graph, self._options.wait_seconds
+        refs = RefResolver(graph, reader(self._authority.rights(actor)))
+        with suppress(LogUnavailableError):
+            if branch and refs.has(branch):
+                commits = tuple(each for each in commits if not graph.shows(each, branch))
+        if commits and graph.reach(seconds):
+            commits = tuple(each for each in commits if not _exists(refs, each))
+        if commits:
+            raise LaggingError(
+                f"this server does not have commit {commits[0]} (within {seconds:g} s); try again, "
+                "or ask another server",
+                commit=commits[0],
+            )
 
     def _pin(self) -> Catalog:
         """The catalog of the current registry; a request keeps using it."""
@@ -440,6 +479,23 @@ class Kernel:
     def close(self) -> None:
         """Stop the threads; the graph stays open."""
         self._threads.close()
+
+
+def _exists(refs: RefResolver, commit: str) -> bool:
+    try:
+        refs.commit(commit)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _branch_of(entry: Entry, arguments: Mapping[str, object]) -> str:
+    """The branch that a call reads or writes; empty if it is about another state, or several."""
+    takes_one = "branch" in entry.controls.names or "branch" in entry.arguments.names
+    if not takes_one or arguments.get("snapshot") is not None:
+        return ""
+    branch = arguments.get("branch")
+    return branch if isinstance(branch, str) else MAIN
 
 
 def _unknown_call(actor: Actor, name: str) -> CallRecord:

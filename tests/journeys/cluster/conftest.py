@@ -6,6 +6,7 @@ import pytest
 from tests.worlds.processes import wait_until
 
 from trails import App
+from trails.engine.upkeep.verify import verify
 
 APP = '''
 from trails import Node, Ref, node_type, predicate
@@ -43,9 +44,13 @@ def make_server(folder, url, app=APP):
 class Cluster:
     """Apps in this process, as if each were a server of its own."""
 
-    def __init__(self, folder, url):
-        self.folder, self.url = folder, url
+    def __init__(self, folder, url, postgres):
+        self.folder, self.url, self._postgres = folder, url, postgres
         self.apps = []
+
+    def cut(self):
+        """End the connections of all servers."""
+        self._postgres.cut_connections()
 
     def open(self, name):
         """Another server, whether it can be used or not."""
@@ -74,7 +79,7 @@ class Cluster:
 @pytest.fixture
 def cluster(tmp_path, postgres):
     """No servers yet."""
-    found = Cluster(tmp_path, postgres.schema())
+    found = Cluster(tmp_path, postgres.schema(), postgres)
     yield found
     found.close()
 
@@ -91,11 +96,16 @@ def put(app, name, branch="main", key=None, **data):
     return app.mutate(app.context(branch=branch), [operation], idempotency_key=key).commit
 
 
-def scores(app, branch="main"):
-    """Who is there, and with which score."""
+def rows(app, branch="main"):
+    """Who is there: name → score and mail."""
     lines = b"".join(app.export(app.context(branch=branch), "ndjson", ["Person"])).splitlines()
     found = (json.loads(each)["data"] for each in lines)
-    return {each["name"]: each.get("score") for each in found}
+    return {each["name"]: {"score": each.get("score"), "mail": each.get("mail")} for each in found}
+
+
+def scores(app, branch="main"):
+    """Who is there, and with which score."""
+    return {name: row["score"] for name, row in rows(app, branch).items()}
 
 
 def content(app, branch="main"):
@@ -125,3 +135,15 @@ def level(*apps):
         )
 
     wait_until(agree, "the same heads")
+
+
+def agree(*apps):
+    """All servers have the same history and the same views, which follow from the log."""
+    level(*apps)
+    first = apps[0]
+    chain = [each.id for each in first.graph().log.commits()]
+    for app in apps:
+        assert [each.id for each in app.graph().log.commits()] == chain
+        for branch in {"main", *app.graph().log.branches()}:
+            assert content(app, branch) == content(first, branch)
+        assert [each for each in verify(app.graph(), print) if each.severity != "ok"] == []

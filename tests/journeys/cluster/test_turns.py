@@ -3,23 +3,10 @@
 import threading
 
 import pytest
-from tests.journeys.cluster.conftest import content, level, put, scores
+from tests.journeys.cluster.conftest import agree, level, put, scores
 
-from trails.engine.upkeep.verify import verify
 from trails.errors import ConflictError, NotFoundError, ValidationError
 from trails.model.history import MergeRequest
-
-
-def agree(*apps):
-    """All servers have the same history and the same views, which follow from the log."""
-    level(*apps)
-    first = apps[0]
-    chain = [each.id for each in first.graph().log.commits()]
-    for app in apps:
-        assert [each.id for each in app.graph().log.commits()] == chain
-        for branch in {"main", *app.graph().log.branches()}:
-            assert content(app, branch) == content(first, branch)
-        assert [each for each in verify(app.graph(), print) if each.severity != "ok"] == []
 
 
 def test_each_sees_what_the_other_writes(two):

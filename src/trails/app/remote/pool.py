@@ -7,6 +7,7 @@ idempotency key. A request that timed out is not: the server may still be at wor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
+from threading import Lock
 from time import sleep
 from typing import Final
 
@@ -18,6 +19,7 @@ from trails.app.sessions.http import LIMITS, PROBES, unreachable
 from trails.app.sessions.servers import ServerAddress, error_of, read_failure, url_of, write_query
 from trails.errors import TrailsError, UnreachableError
 from trails.model.actors import Secret
+from trails.model.origins import AT_LEAST, COMMIT, MADE, MOST_COMMITS
 from trails.request.operations import OPERATIONS
 
 ATTEMPTS: Final = 4
@@ -25,15 +27,44 @@ _FIRST_PAUSE: Final = 0.1
 """Seconds until the second attempt; each further pause is three times as long."""
 _CONNECT_SECONDS: Final = 10.0
 _READING: Final = frozenset(each.name for each in OPERATIONS if each.hints.idempotent)
-_AWAY: Final = frozenset({"busy", "locked"})
+_AWAY: Final = frozenset({"busy", "lagging", "locked"})
 """Codes with which a server refuses a request before it has looked at it."""
 
 
+class MadeCommits:
+    """What a session has made last, so that its later answers include it, at any server.
+
+    The log is one line, so of commits that were made one after the other the last one is enough.
+    Of requests at the same time nobody knows which was later, so all of theirs are kept.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._commits: tuple[str, ...] = ()
+        self._changes = 0
+
+    def begin(self) -> tuple[int, dict[str, str]]:
+        """A moment, and the headers of a request that is sent then."""
+        with self._lock:
+            return self._changes, {AT_LEAST: ", ".join(self._commits)} if self._commits else {}
+
+    def learn(self, begun: int, commit: str) -> None:
+        """Remember the commit of an answer whose request was sent at a moment."""
+        made = commit.removesuffix(MADE)
+        if made != commit:
+            with self._lock:
+                others = () if begun == self._changes else self._commits
+                kept = [each for each in others if each != made]
+                self._commits = (*kept, made)[-MOST_COMMITS:]
+                self._changes += 1
+
+
 class PooledConnection:
-    """Requests to one server; any thread may use it."""
+    """Requests to one server, or to several behind one address; any thread may use it."""
 
     def __init__(self, address: ServerAddress, token: Secret | None, timeout: float | None) -> None:
         self._address = address
+        self._made = MadeCommits()
         connect = _CONNECT_SECONDS if timeout is None else min(timeout, _CONNECT_SECONDS)
         self._client = httpx2.Client(
             base_url=url_of(address),
@@ -89,7 +120,8 @@ class PooledConnection:
         headers: Mapping[str, str] | None = None,
     ) -> Generator[bytes, None, None]:
         """Yield a successful response; raise a failure as the error it was on the server."""
-        target, given = f"{path}{write_query(query)}", dict(headers or {})
+        begun, known = self._made.begin()
+        target, given = f"{path}{write_query(query)}", {**known, **(headers or {})}
         try:
             with self._client.stream(method, target, content=content, headers=given) as response:
                 if response.status_code >= 300:
@@ -99,6 +131,7 @@ class PooledConnection:
                             response.status_code, response.reason_phrase, body, self._address
                         )
                     )
+                self._made.learn(begun, response.headers.get(COMMIT, ""))
                 yield from response.iter_bytes()
         except httpx2.TransportError as error:
             raise unreachable(error, self._address) from error

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -26,10 +27,13 @@ from trails.app.sessions.servers import (
 )
 from trails.errors import UnreachableError
 from trails.model.actors import OPERATOR
+from trails.model.origins import AT_LEAST
 
 _PATIENCE: Final = 10.0
 """Seconds to wait for a connection; an answer may take as long as its work."""
 _BLOCK: Final = 1 << 16
+AT_LEAST_VARIABLE: Final = "TRAILS_AT_LEAST"
+"""The variable with a commit that answers must include."""
 
 
 class ServerConnection:
@@ -99,7 +103,7 @@ class ServerConnection:
         target = f"{self._address.prefix}{path}{write_query(query)}"
         connection = _open(self._address, operator=self._token is None)
         try:
-            _send(connection, method, target, blocks, {**self._credential(), **(headers or {})})
+            _send(connection, method, target, blocks, {**self._headers(), **(headers or {})})
             response = connection.getresponse()
             if response.status >= 300:
                 body = response.read()
@@ -114,8 +118,12 @@ class ServerConnection:
         finally:
             connection.close()
 
-    def _credential(self) -> dict[str, str]:
-        return {} if self._token is None else {"Authorization": f"Bearer {self._token.reveal()}"}
+    def _headers(self) -> dict[str, str]:
+        known = os.environ.get(AT_LEAST_VARIABLE)
+        given = {AT_LEAST: known} if known else {}
+        if self._token is not None:
+            given["Authorization"] = f"Bearer {self._token.reveal()}"
+        return given
 
 
 def _send(

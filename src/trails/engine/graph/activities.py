@@ -253,6 +253,7 @@ class CallRecord:
         "name",
         "note",
         "origin",
+        "reached",
         "reads",
         "recorded",
         "spent",
@@ -287,6 +288,8 @@ class CallRecord:
         """The commit that it reads, then the nodes that it read by reference, the first few."""
         self.generated: list[str] = []
         """The commits that it has made, the first few: each of them names the call."""
+        self.reached = ""
+        """The commit that it has brought a branch to, the last one."""
         self.statements = 0
         """How many it has added and removed."""
         self.note = ""
@@ -321,6 +324,7 @@ class CallRecord:
 
     def generate(self, commit: str, *, recorded: bool) -> None:
         """Say that it has made a commit, and whether it is ``recorded`` with that."""
+        self.reached = commit
         if len(self.generated) < MOST_USED:
             self.generated.append(commit)
         self.recorded = recorded

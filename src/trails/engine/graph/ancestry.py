@@ -302,13 +302,14 @@ class Containment:
         found = False
         for name in dict.fromkeys((commit.branch, *heads)):
             head = heads.get(name)
-            if head is not None and self._contains(name, head, commit):
+            if head is not None and self.has(name, head, commit):
                 found = True
                 yield name
         if not found:
             yield commit.branch
 
-    def _contains(self, name: str, head: Head, commit: Commit) -> bool:
+    def has(self, name: str, head: Head, commit: Commit) -> bool:
+        """Whether a branch contains a commit, when it is at a head."""
         if head.seq <= commit.seq:
             return head.commit == commit.id
         key = name, commit.id

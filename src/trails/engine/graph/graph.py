@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from trails.engine.graph.activities import Activities
@@ -33,7 +33,13 @@ from trails.engine.graph.slow_queries import SlowQueries
 from trails.engine.graph.stores import Stores
 from trails.engine.graph.texts.indexes import TextIndexes
 from trails.engine.graph.texts.source import TextSource
-from trails.errors import CorruptionError, NotFoundError, StorageError, TransactionError
+from trails.errors import (
+    CorruptionError,
+    LogUnavailableError,
+    NotFoundError,
+    StorageError,
+    TransactionError,
+)
 from trails.files import private_folder
 from trails.log.blobs import BLOBS, BlobStore
 from trails.log.protocol import Log, Missed
@@ -77,6 +83,8 @@ _COUNTED = 1_000
 """Pairs of commits of which the number of changed nodes is remembered."""
 _RETRY_SECONDS = 1.0
 """How often reads try to bring up a view that the disk refused a commit."""
+_PAUSE: Final = 0.05
+"""Seconds between two attempts to follow a log that does not answer."""
 _FOLLOWER: Final = "/following"
 """In whose name the writer's lock is taken, so that actors and following take turns."""
 T = TypeVar("T")
@@ -522,8 +530,40 @@ class Graph:
 
     def follow(self, timeout: float = 60.0) -> None:
         """Bring the views to what other servers have written."""
+        if not self.log.behind() and self._shows_log():
+            return
         with self.writing(_FOLLOWER, timeout):
             self._follow(self.log.refresh())
+
+    def _shows_log(self) -> bool:
+        """Whether readers see the heads that are known of the log."""
+        heads = self.log.branches()
+        none = Head(GENESIS, 0, "")
+        return all(
+            checkout.fixed or checkout.head.commit == heads.get(name, none).commit
+            for name, checkout in list(self._checkouts.items())
+        )
+
+    def shows(self, commit: str, branch: str) -> bool:
+        """Whether readers of a branch see a commit, or what came after it."""
+        checkout = self._checkouts.get(branch)
+        if checkout is None or checkout.head.commit == commit:
+            return checkout is not None
+        found = self.log.commit(commit)
+        return found is not None and self.containment.has(branch, checkout.head, found)
+
+    def reach(self, seconds: float) -> bool:
+        """Follow the log to where it is now; False if that takes too long."""
+        until = monotonic() + seconds
+        while True:
+            try:
+                self.follow(timeout=max(0.0, until - monotonic()))
+            except (LogUnavailableError, TransactionError):
+                if monotonic() >= until:
+                    return False
+                sleep(_PAUSE)
+            else:
+                return True
 
     def _follow(self, missed: Missed | None) -> None:
         """Bring the views to where other servers have brought the log."""

@@ -413,6 +413,8 @@ class _Task:
             graph.on_step("before_append")
             graph.log.move(move, theirs.schema.digest, keyed)
             graph.on_step("after_append")
+            if self._call is not None:
+                self._call.reached = theirs_id
             graph.forward(checkout, theirs)
         finally:
             pending.settle()

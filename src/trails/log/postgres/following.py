@@ -147,7 +147,7 @@ class Following(Turns):
                 if monotonic() >= next_look:
                     next_look = monotonic() + POLL_SECONDS
                     self.show_life()
-                    lagging = self.is_behind(self._listener) or lagging
+                    lagging = self._is_behind(self._listener) or lagging
                 self._answers = True
             except (psycopg.Error, TrailsError):
                 self._answers, lagging = False, False

@@ -98,8 +98,11 @@ class Turns(ActivityRows):
         )
         return {as_text(row[0]): _head(*row[1:]) for row in rows}
 
-    def is_behind(self, connection: Connection) -> bool:
+    def behind(self) -> bool:
         """Whether the log has more than this server has looked at."""
+        return self._connections.read("read the log", self._is_behind)
+
+    def _is_behind(self, connection: Connection) -> bool:
         return self._read_ends(connection) != self._ends
 
     def refresh(self) -> Missed | None:
@@ -110,7 +113,7 @@ class Turns(ActivityRows):
             return self._take_missed()
 
     def _look(self, connection: Connection) -> None:
-        if self.is_behind(connection):
+        if self._is_behind(connection):
             with connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._take_in(connection, self._read_ends(connection))

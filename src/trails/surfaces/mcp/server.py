@@ -21,7 +21,7 @@ from mcp_types.jsonrpc import INVALID_PARAMS
 from pydantic import BaseModel, ValidationError
 
 from trails.model.actors import Actor
-from trails.model.origins import TRACEPARENT, adopt_trace
+from trails.model.origins import TRACEPARENT, adopt_commits, adopt_trace
 from trails.model.results import Failure, Outcome
 from trails.projections.mcp_tools import REGISTRY_META
 from trails.surfaces.mcp.backend import McpBackend
@@ -35,7 +35,7 @@ from trails.surfaces.mcp.results import (
     show_contents,
     show_success,
 )
-from trails.surfaces.mcp.wire import Json, ValidationErrors
+from trails.surfaces.mcp.wire import AT_LEAST_META, COMMIT_META, Json, ValidationErrors
 
 Context = ServerRequestContext[Any, Any]
 ActorOf = Callable[[Context], Actor]
@@ -72,11 +72,14 @@ class RequestHandlers:
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> Json:
         """``tools/call``."""
-        adopt_trace((params.meta or {}).get(TRACEPARENT))
+        _adopt(params.meta)
         outcome = await self._backend.execute(
             self._actor_of(context), params.name, params.arguments or {}
         )
-        return self._show(outcome, context)
+        shown = self._show(outcome, context)
+        if AT_LEAST_META in (params.meta or {}) and not isinstance(outcome, Failure):
+            shown["_meta"] = {COMMIT_META: outcome.commit}
+        return shown
 
     async def list_resources(self, context: Context, params: types.PaginatedRequestParams) -> Json:
         """``resources/list``."""
@@ -90,7 +93,7 @@ class RequestHandlers:
 
     async def read(self, context: Context, params: types.ReadResourceRequestParams) -> Json:
         """``resources/read``."""
-        adopt_trace((params.meta or {}).get(TRACEPARENT))
+        _adopt(params.meta)
         contents = await self._backend.read(self._actor_of(context), params.uri)
         if isinstance(contents, Failure):
             raise error_of(contents, context)
@@ -123,6 +126,13 @@ class RequestHandlers:
                 return mapped.result
             raise MCPError(mapped.code, mapped.message, mapped.data)
         return show_success(outcome.body.decode(), msgspec.json.decode(outcome.body))
+
+
+def _adopt(meta: Mapping[str, object] | None) -> None:
+    """Take what a message says beside its arguments."""
+    if meta:
+        adopt_trace(meta.get(TRACEPARENT))
+        adopt_commits(meta.get(AT_LEAST_META))
 
 
 def build_server(

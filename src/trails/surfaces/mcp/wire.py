@@ -26,6 +26,9 @@ DEFAULT_REVISION: Final = DEFAULT_NEGOTIATED_VERSION
 """The revision of requests without a version header."""
 
 ERROR_META: Final = PREFIX + "error"
+AT_LEAST_META: Final = PREFIX + "at_least"
+"""A commit that the answer must not be older than; the answer then names its own."""
+COMMIT_META: Final = PREFIX + "commit"
 ALIAS: Final = "trails"
 """The top-level key of a tool that repeats what is under ``TOOL_META``."""
 

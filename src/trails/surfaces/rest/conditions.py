@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from trails.model.results import Failure, Outcome
 from trails.surfaces.rest.compression import GZIPPED
-from trails.surfaces.rest.replies import JSON, Refused, refused
+from trails.surfaces.rest.replies import JSON, Refused, commit_header, refused
 from trails.surfaces.rest.routing import RestCall
 
 EXPECTED: Final = "expected_head"
@@ -46,7 +46,7 @@ async def send_tagged(
     """A document with its tag, or 304 if the client has it."""
     digest = _digest(body) if len(body) < _LARGE else await asyncio.to_thread(_digest, body)
     tag = f"{commit}.{digest}" if commit else digest
-    given = {**_FRESH, **(headers or {})}
+    given = {**_FRESH, **commit_header(commit), **(headers or {})}
     for known in (tag, tag + GZIPPED):
         if _has(call.request, known):
             return Response(status_code=304, headers={**given, "ETag": f'"{known}"'})

@@ -22,7 +22,7 @@ from trails.surfaces.rest.backend import RestBackend
 from trails.surfaces.rest.bodies import is_json, media_type, presented_with, read_object
 from trails.surfaces.rest.compression import LEAST, Compressor
 from trails.surfaces.rest.conditions import check_precondition, header_arguments, join_arguments
-from trails.surfaces.rest.replies import Refused, deprecation_headers, refuse, reply
+from trails.surfaces.rest.replies import Refused, commit_header, deprecation_headers, refuse, reply
 from trails.surfaces.rest.routing import REGISTRY, Graphs, RestCall
 
 
@@ -92,6 +92,8 @@ def take_invocation(graphs: Graphs, request: Request) -> Take | None:
                 response.headers.update(deprecation_headers(tools.deprecated, name))
             return await _finish(request, response, tools.registry)
         lines = b"%btrails-registry: %b\r\n" % (JSON_LINES, tools.registry.encode())
+        for each in commit_header(outcome.commit, made=outcome.made).items():
+            lines += "{}: {}\r\n".format(*each).encode()
         return Reply(200, lines, outcome.body)
 
     return take

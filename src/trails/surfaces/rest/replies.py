@@ -19,6 +19,7 @@ from starlette.responses import Response
 from trails.errors import TrailsError
 from trails.model.capabilities import Deprecation
 from trails.model.names import portable_name
+from trails.model.origins import COMMIT, MADE
 from trails.model.results import Failure, FailureKind, Outcome
 from trails.projections.problems import PROBLEM, project_problem
 
@@ -54,6 +55,7 @@ BY_CODE: Final[dict[str, int]] = {
     "capability": 422,
     "limit": 422,
     "busy": 503,
+    "lagging": 503,
     "unavailable": 503,
     "embedding": 503,
     "quarantined": 503,
@@ -101,7 +103,13 @@ def reply(outcome: Outcome, *, status: int = 200) -> Response:
     """A result as it is; a failure goes no further."""
     if isinstance(outcome, Failure):
         raise Refused(outcome)
-    return Response(outcome.body, status, media_type=JSON)
+    headers = commit_header(outcome.commit, made=outcome.made)
+    return Response(outcome.body, status, headers, media_type=JSON)
+
+
+def commit_header(commit: str | None, *, made: bool = False) -> dict[str, str]:
+    """The header with the commit that an answer shows, or has made."""
+    return {COMMIT: commit + MADE * made} if commit else {}
 
 
 def refuse(failure: Failure, headers: Mapping[str, str] | None = None) -> Response:
