@@ -277,11 +277,11 @@ class App:
 
     def _compare_types(self, graph: str) -> None:
         """Let a graph be written whose types another server had changed, if they fit again."""
-        held = self.stored_graph(graph)
-        if held.read_only is OTHER_TYPES and self._cells[graph].current.schema.digest == (
-            self._stored_schema(graph).digest
-        ):
-            held.read_only = None
+        opened = self._services.get(graph)
+        if opened is not None and opened.graph.read_only is OTHER_TYPES:
+            declared = self._cells[graph].current.schema.digest
+            if declared == self._stored_schema(graph).digest:
+                opened.graph.read_only = None
 
     def _hear_of_types(self, graph: str) -> None:
         """Another server has changed the types of ``main``: follow it, if that can be done here.

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.journeys.cluster.conftest import make_server, put
 from tests.worlds.graphs import Calls
-from tests.worlds.processes import Web
+from tests.worlds.processes import Stdio, Web, run_command
 
 import trails
 from trails.app.remote.pool import MadeCommits
@@ -122,6 +122,37 @@ def test_a_session_remembers_what_it_made():
     assert headers == {"trails-at-least": "b, c"}
     made.learn(begun, "d; made")
     assert made.begin()[1] == {"trails-at-least": "d"}
+
+
+def test_models_name_a_commit_too(cluster):
+    """In ``_meta``, whose key also asks for the commit of the answer."""
+    folder = make_server(cluster.folder / "b", cluster.url)
+    with Stdio(folder) as b:
+        b.initialize()
+        a = cluster.start("a")
+        made = put(a, "ann", score=1)
+
+        def call(commit):
+            meta = {"dev.trails/at_least": commit}
+            given = {"name": "graph_snapshot", "arguments": {}, "_meta": meta}
+            return b.request("tools/call", given)
+
+        found = call(made)
+        assert not found.get("isError"), found
+        assert found["_meta"]["dev.trails/commit"] == made
+        stale = call("0" * 32)
+        assert stale["isError"]
+        assert stale["_meta"]["dev.trails/error"]["code"] == "lagging"
+
+
+def test_commands_name_a_commit_too(cluster):
+    """In the environment."""
+    with Web(make_server(cluster.folder / "a", cluster.url)) as a:
+        command = ["branch", "list", "--server", a.url]
+        assert run_command(command, cluster.folder).returncode == 0
+        done = run_command(command, cluster.folder, environment={"TRAILS_AT_LEAST": "0" * 32})
+        assert done.returncode != 0
+        assert "does not have commit 0000" in done.stderr
 
 
 def test_clients_read_what_they_wrote_at_any_server(cluster, monkeypatch):

@@ -147,7 +147,7 @@ class Following(Turns):
                 if monotonic() >= next_look:
                     next_look = monotonic() + POLL_SECONDS
                     self.show_life()
-                    lagging = self._is_behind(self._listener) or lagging
+                    lagging = lagging or self._missed is not None or self._is_behind(self._listener)
                 self._answers = True
             except (psycopg.Error, TrailsError):
                 self._answers, lagging = False, False

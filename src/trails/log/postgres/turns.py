@@ -39,6 +39,8 @@ SETTLE_SECONDS: Final = 20.0
 """For how long the outcome of a COMMIT is looked up whose answer was lost."""
 _RECENT: Final = 500
 """Commits of other servers that are kept in memory for the views that are to follow them."""
+_SMALL: Final = 16 << 10
+"""Bytes of a part, compressed, that is kept with them."""
 _READ_ONLY: Final = "25006"
 _ENDS: Final = (
     b"SELECT (SELECT coalesce(max(seq), 0) FROM trails_commits WHERE graph = %(graph)d), "
@@ -172,9 +174,11 @@ class Turns(ActivityRows):
     def _read_recent(self, connection: Connection, after: int) -> dict[str, tuple[Commit, Halves]]:
         """The first few commits after a place, with their small parts: views follow them now."""
         rows = connection.execute(
-            "SELECT record, removed, removed_sha, added, added_sha FROM trails_commits "
-            "WHERE graph = %s AND seq > %s ORDER BY seq LIMIT %s",
-            (self._graph, after, _RECENT),
+            "SELECT record, CASE WHEN octet_length(removed) <= %(small)s THEN removed END, "
+            "removed_sha, CASE WHEN octet_length(added) <= %(small)s THEN added END, added_sha "
+            "FROM trails_commits WHERE graph = %(graph)s AND seq > %(after)s "
+            "ORDER BY seq LIMIT %(most)s",
+            {"graph": self._graph, "after": after, "small": _SMALL, "most": _RECENT},
             binary=True,
         )
         found = {}
