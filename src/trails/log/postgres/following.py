@@ -12,17 +12,15 @@ import secrets
 import selectors
 import threading
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final, cast
 
 import psycopg
 
-from trails.errors import LockedError, TrailsError
+from trails.errors import TrailsError
 from trails.log.postgres.connections import Connection, Connections, end, is_lost
-from trails.log.postgres.turns import OWNERSHIP, Turns, one_row
+from trails.log.postgres.turns import Turns, one_row
 
-OWNER_SECONDS: Final = 3.0
-"""How long those who move a log may keep it from being opened, before that is refused."""
 POLL_SECONDS: Final = 1.0
 """How often the log is looked at if no notification comes."""
 _PRESENT: Final = "mod('trails_graphs'::regclass::oid::bigint, 1000000007)::int # %s::int"
@@ -99,18 +97,6 @@ class Following(Turns):
             end(connection)
             raise
         return connection
-
-    def _share(self, connection: Connection) -> None:
-        """Keep the log from being moved while this server uses it."""
-        until = monotonic() + OWNER_SECONDS
-        query = f"SELECT pg_try_advisory_lock_shared({OWNERSHIP})"
-        while one_row(connection.execute(query, (self._graph,))) != (True,):
-            if monotonic() >= until:
-                raise LockedError(
-                    f"the log of graph {self._name!r} on {self.place} is being moved; try again "
-                    "when that is done"
-                )
-            sleep(0.05)
 
     def _announce(self, connection: Connection) -> None:
         connection.execute(

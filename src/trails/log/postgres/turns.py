@@ -18,6 +18,7 @@ import psycopg
 
 from trails.errors import (
     BehindError,
+    LockedError,
     LogUnavailableError,
     OutcomeUnknownError,
     ReadOnlyError,
@@ -35,6 +36,8 @@ TURN_SECONDS: Final = 10
 """For how long a server that shows no sign of life may keep the turn."""
 OWNERSHIP: Final = "('trails_graphs'::regclass::oid::bigint << 32) + %s"
 """The lock of a log: shared by its servers, exclusive while it is moved."""
+OWNER_SECONDS: Final = 3.0
+"""How long those who move a log may keep it from being opened, before that is refused."""
 SETTLE_SECONDS: Final = 20.0
 """For how long the outcome of a COMMIT is looked up whose answer was lost."""
 _RECENT: Final = 500
@@ -192,6 +195,18 @@ class Turns(ActivityRows):
                     halves[half] = as_text(sha), cast(bytes, blob)
             found[commit.id] = commit, halves
         return found
+
+    def _share(self, connection: Connection) -> None:
+        """Keep the log from being moved while this server uses it."""
+        until = monotonic() + OWNER_SECONDS
+        query = f"SELECT pg_try_advisory_lock_shared({OWNERSHIP})"
+        while one_row(connection.execute(query, (self._graph,))) != (True,):
+            if monotonic() >= until:
+                raise LockedError(
+                    f"the log of graph {self._name!r} on {self.place} is being moved; try again "
+                    "when that is done"
+                )
+            sleep(0.05)
 
     # --- turns ---------------------------------------------------------------------------
 
