@@ -123,9 +123,13 @@ def level(*apps):
             for name, head in graph.log.branches().items()
         }
 
+    def shows_no_other(app):
+        used = {name for name, each in app.graph().checkouts.items() if not each.fixed}
+        return used <= {"main", *app.graph().log.branches()}
+
     def agree():
         found = [heads(app) for app in apps]
-        return all(
+        return all(map(shows_no_other, apps)) and all(
             each.keys() == found[0].keys()
             and all(
                 head == found[0][name][0] and shown in {"", head}

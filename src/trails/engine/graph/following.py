@@ -28,14 +28,16 @@ class Follower:
         self._graph = graph
         self._woken = threading.Event()
         self._closed = threading.Event()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._problem = ""
         graph.log.follow(self._wake)
 
     def _wake(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="trails-follow", daemon=True)
-            self._thread.start()
+        with self._starting:
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._run, name="trails-follow", daemon=True)
+                self._thread.start()
         self._woken.set()
 
     def _run(self) -> None:
@@ -77,5 +79,7 @@ class Follower:
         """End the thread; called before the log and the views are closed."""
         self._closed.set()
         self._woken.set()
-        if self._thread is not None:
-            self._thread.join()
+        with self._starting:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
