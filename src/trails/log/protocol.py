@@ -62,6 +62,8 @@ class Log(Protocol):
     nobody else writes. ``refresh`` looks what others have written, without a turn.
     """
 
+    @property
+    def in_turn(self) -> bool: ...
     def begin_turn(self) -> Missed | None: ...
     def end_turn(self) -> None: ...
     def behind(self) -> bool: ...
@@ -136,6 +138,8 @@ class SoleWriter:
 
     available = True
     """Whether the log can be read and written now, as far as is known."""
+    in_turn = True
+    """Whether nobody else can write now."""
     shared = False
     """Whether other servers write it at the moment."""
 

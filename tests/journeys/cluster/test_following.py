@@ -3,9 +3,10 @@
 import threading
 
 import pytest
-from tests.journeys.cluster.conftest import APP, level, put, scores
+from tests.journeys.cluster.conftest import APP, agree, level, put, scores
 from tests.worlds.processes import wait_until
 
+from trails.engine.graph.graph import Graph
 from trails.engine.schema.evolution import apply_schema
 from trails.errors import LogUnavailableError, ReadOnlyError, SchemaMismatchError
 from trails.log.postgres import connections as connections_module
@@ -70,6 +71,43 @@ def test_cut_connections_are_survived(two, postgres):
         put(app, "bob", score=number)
     level(a, b)
     assert scores(a) == scores(b) == {"ann": 1, "bob": 2}
+
+
+def test_a_group_whose_turn_was_lost_leaves_nothing_in_the_views(two, postgres, monkeypatch):
+    """Others have written since: what was checked before is not mixed with that."""
+    a, b = two
+    put(a, "ann", score=0)
+    level(a, b)
+    graph, take_turn, cuts = a.graph(), Graph.take_turn, []
+
+    def lose_turn(asked):
+        if asked is graph and graph._group is not None and graph._group.tickets and not cuts:
+            cuts.append(postgres.cut_connections())
+            graph.log.show_life()  # which finds out
+            put(b, "ann", score=9)
+        take_turn(asked)
+
+    monkeypatch.setattr(Graph, "take_turn", lose_turn)
+    outcomes = {}
+
+    def write(name):
+        try:
+            outcomes[name] = put(a, name, score=1)
+        except LogUnavailableError:
+            outcomes[name] = None
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in ("bob", "eve")]
+    with graph.writing():
+        for each in threads:
+            each.start()
+        wait_until(lambda: graph.writers()[1] == 2)
+    for each in threads:
+        each.join()
+    assert cuts
+    expected = {name: 1 for name, commit in outcomes.items() if commit is not None}
+    agree(a, b)
+    assert scores(a) == scores(b) == {"ann": 9, **expected}
+    assert len(expected) == 1
 
 
 def test_reads_go_on_without_postgres(two, postgres, monkeypatch):

@@ -397,8 +397,14 @@ class Graph:
     def take_turn(self) -> None:
         """Keep other servers from writing; called with the writer's lock.
 
-        The views are where the log is then. It ends with what is appended, or with the lock.
+        The views are where the log is then. It ends with what is appended, or with the lock. Writes
+        that are not durable yet belong to the turn; if that was lost, they are ended before the
+        views follow what others have written since.
         """
+        if self._group is not None and self._group.tickets:
+            if self.log.in_turn:
+                return
+            self.end_group()
         self._follow(self.log.begin_turn())
 
     @contextmanager

@@ -210,6 +210,11 @@ class Turns(ActivityRows):
 
     # --- turns ---------------------------------------------------------------------------
 
+    @property
+    def in_turn(self) -> bool:
+        """Whether this server has the turn, as far as is known."""
+        return self._begun and self._writer is not None and not is_lost(self._writer)
+
     def begin_turn(self) -> Missed | None:
         """Wait until no other server writes; what they wrote since this one looked.
 
