@@ -128,8 +128,10 @@ def test_who_has_no_time_left_is_told_so_at_once(app):
     """Before it waits for its turn, or a worker is started for it."""
     sandbox = app.untrusted().sandbox
     app.ask(app.context(actor="ann"), SLOW)
-    with sandbox._turn("ann", sandbox.limits), pytest.raises(BudgetError):
+    sandbox._take_turn("ann", sandbox.limits)
+    with pytest.raises(BudgetError):
         app.ask(app.context(actor="ann"), QUICK)
+    sandbox._turns.release("ann")
 
 
 def test_every_wire_tells_it_the_same_way(app):

@@ -33,7 +33,7 @@ def repo(
         monkeypatch.setattr(snapshots, "PART", 2)
         monkeypatch.setattr(snapshots, "_KEYS", 12)
         monkeypatch.setattr(snapshots, "_KEYS_AT_ONCE", 3)
-        monkeypatch.setattr(index, "_SEVERAL", 1)
+        monkeypatch.setattr(index, "COLUMN", 1)
     found = Repo(None if request.param == "memory" else tmp_path)
     yield found
     found.sound()
