@@ -23,6 +23,7 @@ from trails.errors import (
     ValidationError,
 )
 from trails.log.protocol import LogEntry
+from trails.model import fairness
 
 
 @node_type
@@ -229,6 +230,38 @@ def test_readers_see_a_group_only_when_it_is_durable(app: App) -> None:
     with waiting(app, save(app, "a"), save(app, "b")):
         pass
     assert seen == [({"first"}, before, before.commit)]
+    assert names(app) == {"first", "a", "b"}
+
+
+def test_nothing_gives_way_while_a_group_lands(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last writer holds the lock, and all the others wait."""
+    pauses: list[float] = []
+    monkeypatch.setattr(fairness, "sleep", pauses.append)
+    paused: dict[str, int] = {}
+
+    def try_to_pause(step: str) -> None:
+        assert fairness._current_work.get() is not None
+        before = len(pauses)
+        fairness.give_way()
+        paused[step] = len(pauses) - before
+
+    def work(save: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            begun = fairness.WorkInProgress(is_long=True)
+            try:
+                save()
+            finally:
+                begun.end()
+
+        return run
+
+    app.graph().on_step = try_to_pause  # type: ignore[assignment]
+    beside = fairness.WorkInProgress()
+    with waiting(app, work(save(app, "a")), work(save(app, "b"))):
+        pass
+    beside.end()
+    landing = ("before_append", "after_append", "mid_apply", "after_apply")
+    assert [paused[step] for step in landing] == [0, 0, 0, 0]
     assert names(app) == {"first", "a", "b"}
 
 

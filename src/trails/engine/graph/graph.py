@@ -457,7 +457,8 @@ class Graph:
             return
         self._owner = me
         try:
-            group.land()
+            with without_pauses():
+                group.land()
         finally:
             self._group, self._owner = None, None
             self.log.end_turn()
@@ -483,7 +484,8 @@ class Graph:
         """Make pending writes durable that nobody holds the lock for; a holder does it itself."""
         if self._group is not None and self._writers.acquire(NO_ACTOR, 0):
             try:
-                self.end_group()
+                with without_pauses():
+                    self.end_group()
             finally:
                 self.log.end_turn()
                 self._writers.release(NO_ACTOR)
