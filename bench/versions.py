@@ -46,7 +46,7 @@ def run(*, quick: bool) -> list[Result]:
         with App.open(project) as app:
             for size in (1, 1_000, changed):
                 say(f"fast-forwards of {size:,}")
-                results += _fast_forwards(app, size, 2 if quick else 5)
+                results += _fast_forwards(app, size, 2 if quick else 3)
             say("a merge of both sides")
             results.append(_merge(app, changed))
             say("a snapshot")
