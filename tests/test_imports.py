@@ -17,6 +17,7 @@ UNUSED = (
     "mcp",
     "numpy",
     "psycopg",
+    "pyoxigraph",
     "regex",
     "rich",
     "starlette",

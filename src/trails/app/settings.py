@@ -10,23 +10,28 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, cast
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import inspect
 
-from trails.app.log_urls import check_connection, check_log_url
 from trails.app.webhooks.settings import WebhookSettings, check_webhooks
 from trails.engine.graph.embeddings import SECONDS
 from trails.errors import NotFoundError, SettingsError, TrailsError
 from trails.identity.oauth.settings import OAuth, check_oauth
+from trails.imports import later
 from trails.model.changes.proposals import WriteMode
 from trails.model.names import check_base_iri, check_project_name, suggest
 from trails.model.results import DEFAULT_CHARS, LEAST_CHARS, MOST_CHARS
 from trails.model.upkeep import Retention
 from trails.model.writes import KEEP_DAYS, LoadLimits
 from trails.sandbox.limits import Limits
+
+if TYPE_CHECKING:
+    from trails.app import log_urls
+else:
+    log_urls = later("trails.app.log_urls")
 
 _LONGEST: Final = 60
 """Characters of a value that are shown."""
@@ -450,9 +455,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         where, url = log_setting(graph), self.graphs[graph].log.url if graph in self.graphs else ""
         if not url:
             where, url = LOG_URL_VARIABLE, environment.get(LOG_URL_VARIABLE, "")
-            check_log_url(where, url)
+            log_urls.check_log_url(where, url)
         if url:
-            check_connection(where, url)
+            log_urls.check_connection(where, url)
         return url
 
 
@@ -484,7 +489,8 @@ def read_settings(folder: Path) -> Settings:
             check_project_name(graph)
             if each.base_iri:
                 check_base_iri(each.base_iri)
-            check_log_url(log_setting(graph), each.log.url)
+            if each.log.url:
+                log_urls.check_log_url(log_setting(graph), each.log.url)
             check_webhooks(graph, each.webhooks)
     except TrailsError as error:
         raise SettingsError(f"{SETTINGS_FILE}: {error.message}") from None

@@ -17,12 +17,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from time import monotonic
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trails.engine.graph.ancestry import Path as CommitPath
 from trails.engine.graph.checkouts import MAIN, SNAPSHOT, Checkout
 from trails.engine.graph.folding import Folding, Refold, left_as_it_was
 from trails.errors import CorruptionError, StorageError, TrailsError
+from trails.imports import later
 from trails.log.payloads import Payload
 from trails.model.fairness import NO_ACTOR, WorkInProgress, give_way
 from trails.model.history import GENESIS, Commit, Head, Position
@@ -34,8 +35,12 @@ from trails.views.nodes.compare import States, compare
 from trails.views.nodes.file import NodeFile
 from trails.views.nodes.index import NodeIndex
 from trails.views.nodes.layers import ROOT, ROOT_NAME, UNFINISHED
-from trails.views.nodes.sums import rows_as_logged
-from trails.views.terms import Terms
+
+if TYPE_CHECKING:
+    from trails.views.nodes import sums
+    from trails.views.terms import Terms
+else:
+    sums = later("trails.views.nodes.sums")
 
 AT_ONCE: Final = 20
 """Statements that are folded in one part: a writer may have to wait for so many."""
@@ -371,7 +376,7 @@ class NodeIndexes:
             stack.callback(ours.close)
             rows = None
             if heads.keys() <= ours.layers.refs.keys():
-                rows = rows_as_logged(
+                rows = sums.rows_as_logged(
                     ours, self._terms, lambda at: reference.sums.at(at).logged, progress
                 )
             if rows is not None:

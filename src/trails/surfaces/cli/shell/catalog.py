@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -289,6 +288,8 @@ def print_help(plugins: Mapping[str, str]) -> None:
 
 
 def _lines(width: int, plugins: Mapping[str, str], *, bold: bool) -> Iterator[str]:
+    from textwrap import wrap  # noqa: PLC0415 - other commands do without
+
     yield "Usage: trails COMMAND [OPTIONS] [ARGUMENTS]"
     yield ""
     yield SUMMARY
@@ -301,7 +302,7 @@ def _lines(width: int, plugins: Mapping[str, str], *, bold: bool) -> Iterator[st
         yield f"\x1b[1m{heading}\x1b[0m" if bold else heading
         for name, summary in listed.items():
             room = max(width - column - _GAP, 20)
-            first, *rest = textwrap.wrap(summary, room, break_on_hyphens=False)
+            first, *rest = wrap(summary, room, break_on_hyphens=False)
             yield f"  {name:{column}}{first}"
             yield from (f"  {'':{column}}{line}" for line in rest)
     yield ""
