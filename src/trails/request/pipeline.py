@@ -309,17 +309,16 @@ class Kernel:
 
         A commit that the actor may not see is answered like one that is not there.
         """
-        graph, seconds = self._service.graph, self._options.wait_seconds
+        graph = self._service.graph
         refs = RefResolver(graph, reader(self._authority.rights(actor)))
         with suppress(LogUnavailableError):
             if branch and refs.has(branch):
                 commits = tuple(each for each in commits if not graph.shows(each, branch))
-        if commits and graph.reach(seconds):
+        if commits and graph.reach(self._options.wait_seconds):
             commits = tuple(each for each in commits if not _exists(refs, each))
         if commits:
             raise LaggingError(
-                f"this server does not have commit {commits[0]} (within {seconds:g} s); try again, "
-                "or ask another server",
+                f"this server does not have commit {commits[0]}; try again, or ask another server",
                 commit=commits[0],
             )
 
